@@ -69,6 +69,11 @@ const Report = (() => {
       { name: 'skipped', key: 'skipped' },
       { name: 'spikes', key: 'spikes' },
     ];
+    if (runs.some(run => run.rescales)) {
+      columns.push({ name: 'rescales', key: 'rescales',
+        text: n => `${n.measured} measured, ${n.at_run_time} at run time, ` +
+          `${n.constant} constant, ${n.folded} folded` });
+    }
     const cellOf = (run, { key, text = String, className, missing = 'none' }) => {
       const value = run[key] ?? null;
       return value === null ? { text: missing, className: 'none' }

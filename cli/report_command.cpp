@@ -31,6 +31,10 @@ Table report_table(const GlobalOptions& options, const std::vector<RunData>& run
   if (has_energy) table.columns.emplace_back("per_joule");
   for (const char* column : {"planned_bytes", "state_bytes", "skipped", "spikes"})
     table.columns.emplace_back(column);
+  const bool has_rescales =
+      std::ranges::any_of(runs, [](const RunData& r) { return r.rescales.has_value(); });
+  for (const char* column : {"measured", "at_run_time", "constant", "folded"})
+    if (has_rescales) table.columns.push_back(fmt::format("{}_rescales", column));
   const auto loss = [](double x) { return x == x ? loss_number(x) : std::string(); };
   for (size_t i = 0; i < runs.size(); ++i) {
     const RunData& run = runs[i];
@@ -47,6 +51,11 @@ Table report_table(const GlobalOptions& options, const std::vector<RunData>& run
                                    run.state_bytes ? bytes_cell(options, *run.state_bytes) : "",
                                    s.n_skipped, run.n_spikes))
       row.push_back(std::move(cell));
+    if (has_rescales) {
+      const RescaleCounts r = run.rescales.value_or(RescaleCounts{});
+      for (const int64_t count : {r.measured, r.at_run_time, r.constant, r.folded})
+        row.push_back(run.rescales ? std::to_string(count) : "");
+    }
     table.rows.push_back(std::move(row));
   }
   return table;

@@ -63,6 +63,23 @@ void read_state_bytes(Files& files, RunData& run, const Log& log) {
   }
 }
 
+void read_plan(const Files& files, RunData& run) {
+  const std::string path = join_path(run.name, "plan.json");
+  if (!files.exists(path)) return;
+  const Json json = parse_own_json(files.read_text(path));
+  if (!json.is_object() || !json.contains("rescales")) return;
+  const Json& counts = json.at("rescales");
+  const auto count = [&](const char* name) {
+    return counts.is_object() && counts.contains(name) && counts.at(name).is_number_integer()
+               ? counts.at(name).get<int64_t>()
+               : 0;
+  };
+  run.rescales = {.measured = count("measured"),
+                  .at_run_time = count("at_run_time"),
+                  .constant = count("constant"),
+                  .folded = count("folded")};
+}
+
 void read_telemetry(const Files& files, RunData& run) {
   const std::string path = join_path(run.name, "telemetry.jsonl");
   if (!files.exists(path)) return;
@@ -136,6 +153,7 @@ bool RunReader::refresh() {
   if (!read_steps()) return false;
   read_config(files_, data_, log_);
   read_state_bytes(files_, data_, log_);
+  read_plan(files_, data_);
   read_telemetry(files_, data_);
   read_samples(files_, data_);
   data_.evaluations = read_evaluations(files_, data_.name);

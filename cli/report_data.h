@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/ordered_json.h"
 #include "config/report.h"
+#include "passes/scalify/count.h"
 #include "train/edge_telemetry.h"
 #include "train/run_samples.h"
 #include "train/step_report.h"
@@ -18,15 +19,16 @@
 namespace octet {
 
 struct RunData {
-  std::string name;                           // as the run was given
-  std::vector<StepReport> steps;              // of metrics.jsonl, by step
-  std::string recipe = "unknown";             // of config.yaml
-  ConfigValues config = {};                   // empty: unreadable
-  std::optional<int64_t> state_bytes = {};    // of the newest checkpoint's optim.safetensors
-  int64_t n_spikes = 0;                       // of telemetry.jsonl
-  std::vector<EdgeSample> edges = {};         // as well
-  std::vector<OrderedJson> evaluations = {};  // of evaluations.jsonl
-  std::vector<TextSample> samples = {};       // of samples.jsonl
+  std::string name;                            // as the run was given
+  std::vector<StepReport> steps;               // of metrics.jsonl, by step
+  std::string recipe = "unknown";              // of config.yaml
+  ConfigValues config = {};                    // empty: unreadable
+  std::optional<int64_t> state_bytes = {};     // of the newest checkpoint's optim.safetensors
+  std::optional<RescaleCounts> rescales = {};  // of plan.json
+  int64_t n_spikes = 0;                        // of telemetry.jsonl
+  std::vector<EdgeSample> edges = {};          // as well
+  std::vector<OrderedJson> evaluations = {};   // of evaluations.jsonl
+  std::vector<TextSample> samples = {};        // of samples.jsonl
 
   std::string seed() const;  // train.seed; "" without a configuration
 };

@@ -12,6 +12,7 @@
 #include "cli/page.h"
 #include "cli/report_groups.h"
 #include "cli/report_samples.h"
+#include "train/plan_report.h"
 
 namespace octet {
 namespace {
@@ -173,6 +174,7 @@ OrderedJson run_json(const RunData& run, const std::string& label, size_t n_runs
                       {"heat", heat_json(run.edges)}};
   if (s.tokens_per_joule) json["tokens_per_joule"] = *s.tokens_per_joule;
   if (run.state_bytes) json["state_bytes"] = *run.state_bytes;
+  if (run.rescales) json["rescales"] = rescales_json(*run.rescales);
   json["axes"] = axes_json(run.steps, n_runs);
   for (const Metric& metric : kMetrics) {
     std::vector<Value> values;

@@ -10,6 +10,7 @@
 #include "cli/common.h"
 #include "cli/docs_pages.h"
 #include "ir/op_def.h"
+#include "ir/ops/axis_scales.h"
 #include "ir/ops/scale_rules.h"
 
 namespace octet {
@@ -93,11 +94,36 @@ constexpr RuleWords kWords[] = {
     {scale::data_scale, "1; 1", "the data; s(x) as a value"},
 };
 
+// What becomes of scales of rows and columns (ops::scale::axis_scales).
+std::string_view axis_words(OpCode op) {
+  const OpDef& def = op_def(op);
+  bool takes_values = def.operands.n_required() > 0;
+  for (size_t i = 0; i < def.operands.n_required(); ++i)
+    takes_values = takes_values && def.needs_unscaled.contains(i);
+  if (takes_values) return "taken out";
+  switch (scale::axis_scales(op)) {
+    case scale::AxisScales::values:
+      return "taken out";
+    case scale::AxisScales::elements:
+      return "kept";
+    case scale::AxisScales::moved:
+      return "moved";
+    case scale::AxisScales::table:
+      return "the table's: rows' looked up, columns' kept";
+    case scale::AxisScales::gemm:
+      return "those of op(a)'s rows and op(b)'s columns kept, where there is no c";
+    default:
+      return def.operands.size() == 0 ? "" : "one";
+  }
+}
+
 }  // namespace
 
 DocsPage scale_rules_page() {
   DocsPage page;
-  std::vector<std::vector<std::string>> by_rule(std::size(kWords));
+  // Ops by rule, and by what becomes of scales of rows and columns.
+  std::vector<std::vector<std::pair<std::string_view, std::vector<std::string>>>> by_rule(
+      std::size(kWords));
   std::vector<std::string> without;
   for (int code = 0; code < kOpCount; ++code) {
     const OpDef& def = op_def(static_cast<OpCode>(code));
@@ -110,7 +136,7 @@ DocsPage scale_rules_page() {
     }
     OrderedJson& json = page.json.emplace_back(
         OrderedJson{{"op", def.name}, {"operands", operands}, {"as_values", as_values}});
-    json.update({{"scale", nullptr}, {"data", nullptr}});
+    json.update({{"scale", nullptr}, {"data", nullptr}, {"rows_and_columns", nullptr}});
     if (def.scale == nullptr) {
       without.emplace_back(def.name);
       continue;
@@ -119,14 +145,19 @@ DocsPage scale_rules_page() {
     CHECK(words != std::end(kWords));
     json["scale"] = words->result;
     json["data"] = words->data;
-    by_rule[static_cast<size_t>(words - kWords)].push_back(
-        fmt::format("{}({})", def.name, fmt::join(shown, ", ")));
+    const std::string_view axes = axis_words(static_cast<OpCode>(code));
+    json["rows_and_columns"] = axes;
+    auto& rows = by_rule[static_cast<size_t>(words - kWords)];
+    auto row = std::ranges::find(rows, axes, [](const auto& one) { return one.first; });
+    if (row == rows.end()) row = rows.insert(rows.end(), {axes, {}});
+    row->second.push_back(fmt::format("{}({})", def.name, fmt::join(shown, ", ")));
   }
-  Table table{{"op", "scale of the result", "data"}, {}};
+  Table table{{"op", "scale of the result", "data", "scales of rows, of columns"}, {}};
   for (size_t i = 0; i < by_rule.size(); ++i) {
     CHECK(!by_rule[i].empty());
-    table.rows.push_back({fmt::format("{}", fmt::join(by_rule[i], ", ")),
-                          std::string(kWords[i].result), std::string(kWords[i].data)});
+    for (const auto& [axes, ops] : by_rule[i])
+      table.rows.push_back({fmt::format("{}", fmt::join(ops, ", ")), std::string(kWords[i].result),
+                            std::string(kWords[i].data), std::string(axes)});
   }
   page.markdown =
       table_markdown(table) + fmt::format("\nWithout a rule: {}.\n", fmt::join(without, ", "));

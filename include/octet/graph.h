@@ -25,6 +25,9 @@ struct ScalifySettings {
   // Inputs that come, and outputs that leave, as data and a scale of run time: "NAME.scale" is a
   // further input or output, a number. Such states keep their scales from call to call.
   std::vector<std::string> scaled_inputs = {}, scaled_outputs = {};
+  // Of scaled inputs that are matrices [R, C]: "row", a scale a row, or "channel", one a column;
+  // "NAME.scale" is then [R, 1] or [1, C]. Absent: "tensor", one.
+  std::map<std::string, std::string> granularities = {};
 };
 
 // f32[] of the scales of inputs: nodes of the function that a rule is part of.
@@ -67,6 +70,9 @@ class GraphFunction {
   // output that the next call takes.
   GraphValue delayed_rescale(GraphValue x, const std::string& site, const std::string& norm = "l2",
                              const std::string& direction = "forward");
+  // x by the norm that each of its rows, or columns, has in the call; granularity: row, channel.
+  GraphValue axis_rescale(GraphValue x, const std::string& granularity,
+                          const std::string& norm = "l2");
   // x by a norm that is measured every so many calls, likewise; a second state ends in ".calls".
   GraphValue periodic_rescale(GraphValue x, const std::string& site, int64_t calls,
                               const std::string& norm = "l2");
@@ -89,6 +95,9 @@ class GraphFunction {
   // log2 of a value's scale in a function that scalify() returned; 0 in others.
   int scale(GraphValue value) const;
   int scale(const std::string& output) const;
+  // The shape of its scale: {} for one, {R, 1} for one a row, {1, C} for one a column. Where that
+  // is measured in the call, or comes with an input, it is beside what scale() says.
+  std::vector<int64_t> scale_shape(GraphValue value) const;
 
  private:
   friend class CompiledGraph;
@@ -104,10 +113,13 @@ struct GraphArray {
   std::vector<double> values;
 };
 
-// A value as data and scale. scale: a power of two.
+// A value as data and scale, a power of two. scales: further powers of two, of rows [R, 1] or of
+// columns [1, C]; without values: none.
 struct ScaledArray {
   GraphArray data;
   double scale = 1;
+  GraphArray scales = {};
+  // Throws Error{invalid_argument} for scales of another shape.
   GraphArray value() const;
 };
 // At the power of two that is next to its RMS; at 1 where that is 0 or not finite.

@@ -24,11 +24,14 @@ from functools import partial
 
 import numpy as np
 
-from ._arrays import adopt, contiguous
+from ._arrays import adopt, contiguous, is_on_cuda, is_torch, result_like
+from ._cuda_module import module_path
 from ._error import Error
+from ._graph_cuda import run_on_cuda
 
 __all__ = ["Function", "Graph", "ScaledArray", "Value", "next_inputs", "op_names"]
 
+_AXES = {"tensor": None, "row": 1, "channel": 0}  # which axis scales are taken over
 _RESULT = 1 << 40  # what the text calls the result of a node: no id is as large
 
 
@@ -44,23 +47,37 @@ def next_inputs(outputs: dict) -> dict:
 
 
 class ScaledArray:
-    """A value as an array of data and a power of two: data * scale. `numpy.asarray` gives the value, in float32."""
+    """A value as an array of data and a power of two: data * scale. `numpy.asarray` gives the value, in float32.
+
+    The scale of a matrix may be one a row, an array [R, 1], or one a column, [1, C]. Data on a GPU stay there; the scale is the CPU's.
+    """
 
     __slots__ = ("data", "scale")
 
-    def __init__(self, data, scale: float = 1.0):
-        self.data, self.scale = contiguous(adopt(data)), float(scale)
-        fraction, exponent = math.frexp(self.scale)
-        if fraction != 0.5 or not -126 < exponent <= 128:
+    def __init__(self, data, scale=1.0):
+        self.data = data if is_on_cuda(data) else contiguous(adopt(data))
+        scales = np.asarray(scale.cpu() if is_torch(scale) else scale, dtype=np.float64)
+        fraction, exponent = np.frexp(scales)
+        if not np.all((fraction == 0.5) & (exponent > -126) & (exponent <= 128)):
             raise Error(f"[graph] scale: expected a power of two that float32 has, got {scale!r}")
+        shape = self.data.shape
+        if scales.ndim and not (len(shape) == 2 and scales.shape in ((shape[0], 1), (1, shape[1]))):
+            raise Error(f"[graph] scale: expected a number, or [R, 1] or [1, C] beside data [R, C], got {list(scales.shape)} beside {list(shape)}")
+        self.scale = scales.astype(np.float32) if scales.ndim else float(scales)
 
     @classmethod
-    def of(cls, array, dtype="float32") -> ScaledArray:
-        """At the power of two that is next to the RMS; at 1 where that is 0 or not finite. Data are rounded to the dtype."""
+    def of(cls, array, dtype="float32", granularity: str = "tensor") -> ScaledArray:
+        """At the power of two that is next to the RMS (of the tensor, of each row or channel); at 1 where that is 0 or not finite.
+
+        Data are rounded to the dtype.
+        """
         wide = np.asarray(array, dtype=np.float64)
-        rms = math.sqrt(np.mean(wide * wide)) if wide.size else 0.0
-        log2 = min(max(math.ceil(math.log2(rms) - 0.5), -126), 127) if 0 < rms < math.inf else 0
-        return cls((wide / 2.0**log2).astype(dtype), 2.0**log2)
+        if granularity not in _AXES or (granularity != "tensor" and wide.ndim != 2):
+            raise Error(f"[graph] granularity: expected tensor, or row or channel of a matrix, got {granularity} of {list(wide.shape)}")
+        square = np.mean(wide * wide, axis=_AXES[granularity], keepdims=granularity != "tensor") if wide.size else np.float64(0)
+        is_finite = (square > 0) & (square < np.inf)
+        log2 = np.clip(np.ceil(0.5 * np.log2(np.where(is_finite, square, 1)) - 0.5), -126, 127)
+        return cls((wide / np.exp2(log2)).astype(dtype), np.exp2(log2))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -71,11 +88,15 @@ class ScaledArray:
         return self.data.dtype
 
     def __array__(self, dtype=None, copy=None):
-        value = np.asarray(self.data, dtype=np.float32) * np.float32(self.scale)
+        value = np.asarray(adopt(self.data), dtype=np.float32) * np.float32(self.scale)
         return value if dtype is None else value.astype(dtype)
 
     def __repr__(self) -> str:
-        return f"ScaledArray({self.dtype}{list(self.shape)}, scale=2**{round(math.log2(self.scale))})"
+        if isinstance(self.scale, float):
+            scale = f"2**{round(math.log2(self.scale))}"
+        else:
+            scale = f"{list(self.scale.shape)} from 2**{round(math.log2(self.scale.min()))} to 2**{round(math.log2(self.scale.max()))}"
+        return f"ScaledArray({self.dtype}{list(self.shape)}, scale={scale})"
 
 
 class Value:
@@ -160,13 +181,13 @@ class Graph:
     op's slots, optional ones by name; numbers, lists and words by name are attributes. An op with several results gives a tuple. Types
     and shapes are inferred; a wrong operand is an octet.Error that names the op.
 
-    scales: after scalify(), log2 of each value's scale.
+    scales: after scalify(), log2 of each value's scale.  scale_shapes: (), or (R, 1) or (1, C) where there is one a row or a column.
     scaled_inputs, scaled_outputs: the inputs that are taken, and the outputs that are given, as a ScaledArray.
     """
 
     def __init__(self, name: str = "graph"):
         from . import _native
-        self._native, self._tag, self.scales = _native.Graph(name), "", None
+        self._native, self._tag, self.scales, self.scale_shapes = _native.Graph(name), "", None, None
         self.scaled_inputs, self.scaled_outputs = (), ()
 
     @classmethod
@@ -176,9 +197,9 @@ class Graph:
         return cls._of(_native.Graph.parse(text, name))
 
     @classmethod
-    def _of(cls, native, scales=None, scaled_inputs=(), scaled_outputs=()) -> Graph:
+    def _of(cls, native, scales=None, scaled_inputs=(), scaled_outputs=(), scale_shapes=None) -> Graph:
         graph = cls.__new__(cls)
-        graph._native, graph._tag, graph.scales = native, "", scales
+        graph._native, graph._tag, graph.scales, graph.scale_shapes = native, "", scales, scale_shapes
         graph.scaled_inputs, graph.scaled_outputs = tuple(scaled_inputs), tuple(scaled_outputs)
         return graph
 
@@ -222,6 +243,11 @@ class Graph:
         """
         self._expect_own("delayed_rescale", x)
         return Value(self, self._native.delayed_rescale(x.id, site, norm, direction))
+
+    def axis_rescale(self, x: Value, granularity: str, norm: str = "l2") -> Value:
+        """x by the norm (l2, l1, max) that each of its rows (granularity "row") or columns ("channel") has in the call: a scale each."""
+        self._expect_own("axis_rescale", x)
+        return Value(self, self._native.axis_rescale(x.id, granularity, norm))
 
     def periodic_rescale(self, x: Value, site: str, calls: int, norm: str = "l2") -> Value:
         """x by a norm that is measured at the first call and every `calls` after it. A second state is "rescale_factor:SITE.calls"."""
@@ -283,22 +309,41 @@ class Graph:
         return self._of(self._native.passes(list(names)), None, self.scaled_inputs, self.scaled_outputs)
 
     def scalify(self, rounding: str = "predicted", input_rms: dict[str, float] | None = None,
-                input_scales: dict[str, int] | None = None, scaled_inputs=(), scaled_outputs=()) -> Graph:
+                input_scales: dict[str, int] | None = None, scaled_inputs=(), scaled_outputs=(),
+                granularities: dict[str, str] | None = None) -> Graph:
         """Every float value as data and a power-of-two scale that its op's rule chooses (docs/scalify.md). Outputs are values again.
 
         rounding: of scales, predicted, nearest, paper (down) or up.  input_rms: log2 of the RMS that an input has; 0 without.
         input_scales: log2 of the scale that an input's data come with.
         scaled_inputs: come as data and scale, a ScaledArray; "NAME.scale" is a further input.  scaled_outputs: leave so.
+        granularities: of scaled inputs that are matrices: "row", a scale a row, or "channel", one a column.
         """
-        native, scales = self._native.scalify(rounding, input_rms or {}, input_scales or {}, (list(scaled_inputs), list(scaled_outputs)))
-        return self._of(native, scales, scaled_inputs, scaled_outputs)
+        native, scales, shapes = self._native.scalify(rounding, input_rms or {}, input_scales or {},
+                                                      (list(scaled_inputs), list(scaled_outputs), granularities or {}))
+        return self._of(native, scales, scaled_inputs, scaled_outputs, [tuple(shape) for shape in shapes])
 
     def rescales(self) -> dict[str, int]:
         """How many nodes rescale by a norm that is measured for them, by other factors of run time and by constants; folded: into GEMMs and sums."""
         return self._native.rescales()
 
+    def inspect(self) -> str:
+        """After scalify(), a line for each value of floats: its type, log2 of its scale, and the scale's shape where it is not one number."""
+        lines = []
+        for value in (Value(self, id) for id in range(len(self.scales or ()))):
+            if value.dtype == "real":
+                shape = self.scale_shape_of(value)
+                lines.append(f"{value}  2^{self.scale_of(value)}" + (f" x {list(shape)}" if shape else ""))
+        return "\n".join(lines)
+
     def scale_of(self, value: Value | str) -> int:
-        """log2 of the scale of a value, or of the output of this name, after scalify()."""
+        """log2 of the scale of a value, or of the output of this name, after scalify(): of the part that is known before the call."""
+        return self.scales[self._scaled_id(value)]
+
+    def scale_shape_of(self, value: Value | str) -> tuple[int, ...]:
+        """The shape of that scale: (), or (R, 1) or (1, C) of a matrix with one a row or a column."""
+        return self.scale_shapes[self._scaled_id(value)]
+
+    def _scaled_id(self, value: Value | str) -> int:
         if self.scales is None:
             raise Error("[graph] expected a graph of scalify(), which has scales")
         if isinstance(value, str):
@@ -308,7 +353,7 @@ class Graph:
         self._expect_own("scale_of", value)
         if value.id >= len(self.scales):
             raise Error(f"[graph] %{value.id} was added after scalify() and has no scale")
-        return self.scales[value.id]
+        return value.id
 
     def compile(self, device: str = "cpu", threads: int = 0, isa: str = "auto", debug=print) -> Function:
         """The graph with a kernel for each node; values without types are f32. debug(name, ScaledArray) takes what debug_print() names."""
@@ -319,8 +364,22 @@ class Graph:
         return self.compile()(arrays, **named)
 
 
+def _words(array: np.ndarray) -> tuple[str, np.ndarray]:
+    """What a type is called, and the array where it lies as one that has a buffer: types of ml_dtypes have none."""
+    if array.dtype.name == "bfloat16":
+        return "bf16", array.view(np.uint16)
+    if array.dtype.name.startswith("float8"):
+        return "|u1", array.view(np.uint8)
+    return array.dtype.str, array if array.dtype.kind in "biuf" else np.empty(0, np.uint8)
+
+
 class Function:
     """A graph that runs: f(x=..., w=...) gives a dict of NumPy arrays. BF16 comes as float32, codes of 8-bit formats as uint8.
+
+    Arrays are NumPy's, PyTorch's tensors, or others with DLPack. On the CPU what is contiguous, of the input's own type and aligned to 16
+    bytes is read where it lies, and results are written where they are given; `copied_bytes` says what the last call copied or converted.
+    Where one of the arrays is a tensor of PyTorch, results are tensors. A function on a GPU takes tensors on the GPU likewise, queued on
+    PyTorch's current stream, and gives tensors of the graph's own types; arrays of the CPU are copied there.
 
     A ScaledArray may stand for any array of floats: scaled inputs take its data and scale (the scale of an array is 1), others its value.
     Scaled outputs come as ScaledArray. Calls of several threads are queued.
@@ -328,29 +387,27 @@ class Function:
 
     def __init__(self, graph: Graph, device: str = "cpu", threads: int = 0, isa: str = "auto", debug=print):
         from . import _native
-        self._lock, self._debug = threading.Lock(), debug
+        self._lock, self._debug, self._device = threading.Lock(), debug, device
         self._scaled_inputs, self._scaled_outputs = graph.scaled_inputs, graph.scaled_outputs
-        self._run = _native.GraphRun(graph._native, _native.Machine(device, isa, threads, ""))
+        self._scale_shapes = {name: value.shape for name, value in graph.inputs.items() if name.removesuffix(".scale") in graph.scaled_inputs}
+        self._run = _native.GraphRun(graph._native, _native.Machine(device, isa, threads, "" if device == "cpu" else str(module_path())))
+        self._forms = self._run.output_forms()
+        self.copied_bytes = 0
 
     @property
     def graph(self) -> Graph:
         """As it runs: types chosen, ops fused."""
         return Graph._of(self._run.graph())
 
-    def __call__(self, arrays: dict | None = None, /, **named) -> dict[str, np.ndarray]:
+    def __call__(self, arrays: dict | None = None, /, **named) -> dict:
         twice = set(arrays or {}) & set(named)
         if twice:
             raise Error(f"[graph] given twice: {', '.join(sorted(twice))}")
-        given = {}
-        for name, array in self._unscaled({**(arrays or {}), **named}).items():
-            array = contiguous(adopt(array))
-            if array.dtype.name == "bfloat16":
-                array = array.astype(np.float32)
-            given[name] = (array.dtype.str, list(array.shape), array.tobytes())
-        with self._lock:
-            results = self._run(given)
-        outputs = {name: np.frombuffer(data, dtype=np.dtype(descr)).reshape(shape).copy()
-                   for name, (descr, shape, data) in results.items()}
+        given = self._unscaled({**(arrays or {}), **named})
+        if self._device == "cuda" and any(is_on_cuda(array) for array in given.values()):
+            outputs, self.copied_bytes = run_on_cuda(self._run, given, self._lock)
+        else:
+            outputs = self._on_host(given)
         for name in [name for name in outputs if name.startswith("debug:") and name + ".scale" in outputs]:
             scale = float(outputs.pop(name + ".scale"))
             array = ScaledArray(outputs.pop(name), scale)
@@ -358,16 +415,35 @@ class Function:
                 self._debug(name[len("debug:"):], array)
         for name in self._scaled_outputs:
             if name in outputs and name + ".scale" in outputs:
-                outputs[name] = ScaledArray(outputs[name], float(outputs.pop(name + ".scale")))
+                outputs[name] = ScaledArray(outputs[name], outputs.pop(name + ".scale"))
         return outputs
+
+    def _on_host(self, arrays: dict) -> dict:
+        given, gathered = {}, 0
+        for name, array in arrays.items():
+            array = adopt(array)
+            dense = contiguous(array)
+            gathered += 0 if dense is array else dense.nbytes
+            descr, words = _words(dense)
+            given[name] = (descr, list(dense.shape), words)
+        outputs = {name: np.empty(shape, np.dtype(descr)) for name, descr, shape in self._forms}
+        with self._lock:
+            self.copied_bytes = self._run(given, outputs) + gathered
+        tensor = next((array for array in arrays.values() if is_torch(array)), None)
+        return outputs if tensor is None else {name: result_like(tensor, array) for name, array in outputs.items()}
 
     def _unscaled(self, arrays: dict) -> dict:
         given = {}
         for name, array in arrays.items():
             if name in self._scaled_inputs:
                 array = array if isinstance(array, ScaledArray) else ScaledArray(array)
-                given[name + ".scale"] = np.float32(array.scale)
+                given[name + ".scale"] = self._scales(name, array.scale)
                 given[name] = array.data
             else:
                 given[name] = np.asarray(array) if isinstance(array, ScaledArray) else array
         return given
+
+    def _scales(self, name: str, scale):
+        """As the input takes them: one number stands for that of each row or column."""
+        shape = self._scale_shapes.get(name + ".scale", ())
+        return np.full(shape, scale, np.float32) if np.ndim(scale) == 0 else scale

@@ -8,6 +8,8 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <deque>
+
 #include "base/error.h"
 #include "ir/parse.h"
 #include "ir/print.h"
@@ -21,9 +23,11 @@
 namespace octet::python {
 namespace {
 
-// NumPy's type, the shape, and the bytes of an array.
-using Array = std::tuple<std::string, std::vector<int64_t>, nb::bytes>;
+// NumPy's type ("bf16" of BF16's words), the shape, and the array, which is contiguous.
+using Array = std::tuple<std::string, std::vector<int64_t>, nb::object>;
 using Arrays = std::map<std::string, Array>;
+using Outputs = std::map<std::string, nb::object>;
+using Addresses = std::vector<uintptr_t>;
 
 int64_t add_input_of_kind(Graph& graph, const std::string& kind, const std::string& name,
                           const std::string& dtype, const Shape& shape) {
@@ -50,17 +54,24 @@ std::vector<std::pair<std::string, int64_t>> outputs_of(const Graph& graph) {
   return all;
 }
 
-using Names = std::vector<std::string>;  // of inputs, of outputs
-std::pair<Graph, std::vector<int>> scalify_graph(const Graph& graph, const std::string& rounding,
-                                                 const std::map<std::string, double>& input_rms,
-                                                 const std::map<std::string, int>& input_scales,
-                                                 const std::pair<Names, Names>& scaled) {
+using Names = std::vector<std::string>;
+// The names of inputs and outputs, and the granularities of inputs.
+using ScaledNames = std::tuple<Names, Names, std::map<std::string, std::string>>;
+// The graph, log2 of each value's scale, and its shape.
+using ScaledGraph = std::tuple<Graph, std::vector<int>, std::vector<Shape>>;
+ScaledGraph scalify_graph(const Graph& graph, const std::string& rounding,
+                          const std::map<std::string, double>& input_rms,
+                          const std::map<std::string, int>& input_scales,
+                          const ScaledNames& scaled) {
+  const auto& [inputs, outputs, granularities] = scaled;
   Scalified result = scalify(graph, scalify_options(graph, {.rounding = rounding,
                                                             .input_rms = input_rms,
                                                             .input_scales = input_scales,
-                                                            .scaled_inputs = scaled.first,
-                                                            .scaled_outputs = scaled.second}));
-  return {std::move(result.graph), std::vector<int>(result.scale)};
+                                                            .scaled_inputs = inputs,
+                                                            .scaled_outputs = outputs,
+                                                            .granularities = granularities}));
+  std::vector<Shape> shapes = scale_shapes(result);
+  return {std::move(result.graph), std::vector<int>(result.scale), std::move(shapes)};
 }
 
 std::map<std::string, int64_t> rescales_of(const Graph& graph) {
@@ -86,23 +97,46 @@ std::vector<std::string> op_names() {
   return names;
 }
 
-Arrays call(GraphRun& run, const Arrays& arrays) {
-  NumpyArrays inputs;
+// Name, NumPy's type and the shape of each output.
+std::vector<std::tuple<std::string, std::string, Shape>> output_forms(const GraphRun& run) {
+  std::vector<std::tuple<std::string, std::string, Shape>> forms;
+  for (const GraphOutput& output : run.graph().outputs) {
+    const NumpyArray form = run.output_form(output);
+    forms.emplace_back(output.name, form.descr, form.shape);
+  }
+  return forms;
+}
+
+// Of arrays where they lie, into arrays. How many bytes were copied.
+int64_t call(GraphRun& run, const Arrays& arrays, const Outputs& results) {
+  std::deque<BufferView> held;
+  ArrayViews inputs;
   for (const auto& [name, array] : arrays) {
-    const auto& [descr, shape, bytes] = array;
-    inputs[name] = {descr, shape, std::string(bytes.c_str(), bytes.size())};
+    const auto& [descr, shape, memory] = array;
+    inputs[name] = {descr, shape, held.emplace_back(memory, Access::read).bytes()};
   }
-  NumpyArrays outputs;
-  {
-    const nb::gil_scoped_release unlocked;
-    outputs = run(inputs);
-  }
-  Arrays results;
-  for (const auto& [name, array] : outputs) {
-    results.emplace(
-        name, Array(array.descr, array.shape, nb::bytes(array.bytes.data(), array.bytes.size())));
-  }
-  return results;
+  OutputSpans outputs;
+  for (const auto& [name, memory] : results)
+    outputs[name] = held.emplace_back(memory, Access::write).writable();
+  const nb::gil_scoped_release unlocked;
+  return run.run(inputs, outputs);
+}
+
+// Of addresses of the device, in the order of the graph's inputs and outputs, on a stream.
+void call_on_device(GraphRun& run, const Addresses& inputs, const Addresses& outputs,
+                    uintptr_t workspace, uintptr_t stream) {
+  const auto pointers = [](const Addresses& addresses) {
+    std::vector<std::byte*> all;
+    all.reserve(addresses.size());
+    for (const uintptr_t address : addresses) all.push_back(reinterpret_cast<std::byte*>(address));
+    return all;
+  };
+  const std::vector<std::byte*> from = pointers(inputs), to = pointers(outputs);
+  const nb::gil_scoped_release unlocked;
+  run.run_on_device({.inputs = from,
+                     .outputs = to,
+                     .workspace = reinterpret_cast<std::byte*>(workspace),
+                     .stream = reinterpret_cast<void*>(stream)});
 }
 
 }  // namespace
@@ -130,6 +164,7 @@ void bind_graph(nb::module_& module) {
               const std::string& direction) {
              return delayed_rescale(graph, x, site, norm, direction);
            })
+      .def("axis_rescale", axis_rescale)
       .def("periodic_rescale", periodic_rescale)
       .def("custom_scale", scaled_by)
       .def("debug", add_debug_output);
@@ -139,6 +174,9 @@ void bind_graph(nb::module_& module) {
              new (self) GraphRun(graph, open_backend(machine));
            })
       .def("graph", &GraphRun::graph)
+      .def("output_forms", output_forms)
+      .def("workspace_bytes", &GraphRun::workspace_bytes)
+      .def("run_on_device", call_on_device)
       .def("__call__", call);
   module.def("op_names", op_names);
   module.def("op_slots", op_slots);

@@ -138,6 +138,11 @@ class Function:
     def make_measured(self):
         return self.op("dynamic_rescale", self.any(), norm=str(self.random.choice(["max", "l1", "l2"])))
 
+    def make_scales_of_rows_or_columns(self):
+        self.drawn["axis_rescale"] += 1
+        granularity, norm = self.random.choice(["row", "channel"]), self.random.choice(["max", "l1", "l2"])
+        return self.g.axis_rescale(self.any(), str(granularity), norm=str(norm))
+
     def make_power_of_two(self):
         total = self.op("reduce_max", self.positive(), axes=[0, 1])
         return self.op("mul", self.any(), self.op("broadcast", self.op("power_of_two", self.op("stop_gradient", total)), shape=[ROWS, WIDTH], axes=[]))

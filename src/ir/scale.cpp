@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "ir/ops/axis_scales.h"
 
 namespace octet {
 namespace {
@@ -11,6 +12,20 @@ namespace {
 // The nearest integer, a tie down.
 int nearest(double x) {
   return static_cast<int>(std::ceil(x - 0.5));
+}
+
+// Of two factors; one of a tensor repeats where the other is of rows or columns.
+ValueId combined(Builder& b, OpCode op, ValueId x, ValueId y) {
+  const Shape of_x = b.shape(x), of_y = b.shape(y);
+  if (of_x.empty() && !of_y.empty()) x = b.broadcast(x, of_y, {});
+  if (!of_x.empty() && of_y.empty()) y = b.broadcast(y, of_x, {});
+  return b.binary(op, x, y);
+}
+
+// Factors of rows and of columns.
+bool are_of_other_axes(const Builder& b, ValueId x, ValueId y) {
+  if (x == kNoValue || y == kNoValue || b.shape(x).empty() || b.shape(y).empty()) return false;
+  return b.shape(x) != b.shape(y);
 }
 
 }  // namespace
@@ -31,7 +46,7 @@ ValueId Scaler::constant(int log2) {
 ValueId Scaler::multiplier(int log2, ValueId factor, ValueId other) {
   ValueId result = log2 == 0 ? kNoValue : constant(log2);
   for (const ValueId f : {factor, other}) {
-    if (f != kNoValue) result = result == kNoValue ? f : b.mul(result, f);
+    if (f != kNoValue) result = result == kNoValue ? f : combined(b, OpCode::mul, result, f);
   }
   return result;
 }
@@ -39,11 +54,13 @@ ValueId Scaler::multiplier(int log2, ValueId factor, ValueId other) {
 ValueId Scaler::quotient(ValueId factor, ValueId divisor) {
   if (factor == divisor) return kNoValue;
   if (divisor == kNoValue) return factor;
-  return b.div(factor == kNoValue ? constant(0) : factor, divisor);
+  return combined(b, OpCode::div, factor == kNoValue ? constant(0) : factor, divisor);
 }
 
 Scaled Scaler::to(const Scaled& x, const Scale& scale) {
   if (x.data == kNoValue || (x.log2 == scale.log2 && x.factor == scale.factor)) return x;
+  if (are_of_other_axes(b, x.factor, scale.factor))
+    return to(ops::scale::at_one_scale(*this, x), scale);
   Scaled result = x;
   result.log2 = scale.log2;
   result.factor = scale.factor;
@@ -66,7 +83,8 @@ Scale Scaler::largest(const std::vector<Scale>& scales) {
   for (const Scale& scale : scales) {
     ValueId size = multiplier(scale.log2 - result.log2, scale.factor);
     if (size == kNoValue) size = constant(0);
-    result.factor = result.factor == kNoValue ? size : b.maximum(result.factor, size);
+    result.factor =
+        result.factor == kNoValue ? size : combined(b, OpCode::maximum, result.factor, size);
   }
   return result;
 }

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "ir/ops/axis_scales.h"
 #include "ir/parse.h"
 #include "ir/print.h"
 #include "library/graph_run.h"
@@ -64,7 +65,8 @@ NumpyArray numpy_array(const GraphArray& array, const std::string& name, Dtype d
 
 struct GraphFunction::State {
   Graph graph;
-  std::vector<int> scales = {};  // by value; empty: none
+  std::vector<int> scales = {};                         // by value; empty: none
+  std::vector<std::vector<int64_t>> scale_shapes = {};  // likewise
   std::vector<std::string> scaled_inputs = {}, scaled_outputs = {};
 };
 
@@ -145,6 +147,11 @@ GraphValue GraphFunction::delayed_rescale(GraphValue x, const std::string& site,
   return {octet::delayed_rescale(own().graph, x.id, site, norm, direction)};
 }
 
+GraphValue GraphFunction::axis_rescale(GraphValue x, const std::string& granularity,
+                                       const std::string& norm) {
+  return {octet::axis_rescale(own().graph, x.id, granularity, norm)};
+}
+
 GraphValue GraphFunction::periodic_rescale(GraphValue x, const std::string& site, int64_t calls,
                                            const std::string& norm) {
   return {octet::periodic_rescale(own().graph, x.id, site, calls, norm)};
@@ -199,9 +206,11 @@ GraphFunction GraphFunction::passes(const std::vector<std::string>& names) const
 GraphFunction GraphFunction::scalify(const ScalifySettings& settings) const {
   const Graph& graph = state_->graph;
   Scalified scalified = octet::scalify(graph, scalify_options(graph, settings));
+  std::vector<std::vector<int64_t>> shapes = scale_shapes(scalified);
   GraphFunction result;
   result.state_ = std::make_shared<State>(State{.graph = std::move(scalified.graph),
                                                 .scales = std::move(scalified.scale),
+                                                .scale_shapes = std::move(shapes),
                                                 .scaled_inputs = settings.scaled_inputs,
                                                 .scaled_outputs = settings.scaled_outputs});
   return result;
@@ -217,9 +226,24 @@ int GraphFunction::scale(const std::string& output) const {
   return scale(output_value(output));
 }
 
+std::vector<int64_t> GraphFunction::scale_shape(GraphValue value) const {
+  expect_value(state_->graph, value.id, "scale_shape");
+  const auto id = static_cast<size_t>(value.id);
+  return id < state_->scale_shapes.size() ? state_->scale_shapes[id] : std::vector<int64_t>{};
+}
+
 GraphArray ScaledArray::value() const {
   GraphArray result = data;
   for (double& x : result.values) x *= scale;
+  if (scales.values.empty()) return result;
+  if (!ops::scale::axis_granularity(scales.shape, data.shape))
+    throw Error(ErrorCode::invalid_argument,
+                "scales: expected [R,1] or [1,C] beside data of shape {}, got {}",
+                to_string(data.shape), to_string(scales.shape));
+  const bool is_of_rows = scales.shape[1] == 1 && scales.shape[0] == data.shape[0];
+  const auto width = static_cast<size_t>(std::max<int64_t>(1, data.shape[1]));
+  for (size_t i = 0; i < result.values.size(); ++i)
+    result.values[i] *= scales.values.at(is_of_rows ? i / width : i % width);
   return result;
 }
 
@@ -237,12 +261,23 @@ ScaledArray scaled(const GraphArray& array) {
 namespace {
 
 // Throws Error{invalid_argument} for a scale that f32 has not as a power of two.
-GraphArray number(const std::string& name, double scale) {
+void expect_power_of_two(const std::string& name, double scale) {
   int exponent = 0;
   if (!(std::frexp(scale, &exponent) == 0.5 && exponent > -126 && exponent <= 128))
     throw Error(ErrorCode::invalid_argument, "'{}': expected a power of two as scale, got {}", name,
                 scale);
-  return {{}, {scale}};
+}
+
+// What "NAME.scale", of this shape, takes of an array.
+GraphArray scales_of(const std::string& name, const ScaledArray& array, const Shape& shape) {
+  GraphArray result{shape, array.scales.values};
+  if (result.values.empty()) {
+    result.values.assign(static_cast<size_t>(n_elems(shape)), 1);
+  } else {
+    result.shape = array.scales.shape;
+  }
+  for (double& scale : result.values) expect_power_of_two(name, scale *= array.scale);
+  return result;
 }
 
 }  // namespace
@@ -256,7 +291,8 @@ class CompiledGraph::Impl {
 
   std::map<std::string, GraphArray> operator()(std::map<std::string, GraphArray> inputs) {
     for (const std::string& name : scaled_inputs_) {
-      if (inputs.contains(name)) inputs.try_emplace(scale_name(name), number(name, 1));
+      if (inputs.contains(name))
+        inputs.try_emplace(scale_name(name), scales_of(name, {}, scale_shape(name)));
     }
     auto results = run(inputs);
     hand_on_debugged(results);
@@ -268,14 +304,18 @@ class CompiledGraph::Impl {
     for (const auto& [name, array] : inputs) {
       const bool is_scaled = scaled_inputs_.contains(name);
       arrays[name] = is_scaled ? array.data : array.value();
-      if (is_scaled) arrays[scale_name(name)] = number(name, array.scale);
+      if (is_scaled) arrays[scale_name(name)] = scales_of(name, array, scale_shape(name));
     }
     std::map<std::string, GraphArray> outputs = (*this)(std::move(arrays));
     std::map<std::string, ScaledArray> results;
     for (const std::string& name : scaled_outputs_) {
       const auto scale = outputs.find(scale_name(name));
       if (scale == outputs.end()) continue;
-      results[name].scale = scale->second.values[0];
+      if (scale->second.shape.empty()) {
+        results[name].scale = scale->second.values[0];
+      } else {
+        results[name].scales = std::move(scale->second);
+      }
       outputs.erase(scale);
     }
     for (auto& [name, array] : outputs) results[name].data = std::move(array);
@@ -285,6 +325,11 @@ class CompiledGraph::Impl {
   Debug debug;
 
  private:
+  Shape scale_shape(const std::string& name) const {
+    const GraphInput* input = run_.graph().find_input(scale_name(name));
+    return input == nullptr ? Shape{} : run_.graph().type(input->value).shape;
+  }
+
   void hand_on_debugged(std::map<std::string, GraphArray>& results) {
     for (const GraphOutput& output : run_.graph().outputs) {
       if (!output.name.starts_with(kDebugOutput)) continue;

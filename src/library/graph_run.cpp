@@ -12,9 +12,18 @@
 #include "ir/print.h"
 #include "ir/verify.h"
 #include "passes/driver.h"
+#include "plan/row_unavailable.h"
 
 namespace octet {
 namespace {
+
+constexpr std::string_view kBf16Words = "bf16";
+
+// To what kernels of a CPU are at home with.
+bool is_aligned(const void* data) {
+  constexpr uintptr_t kAlignment = 16;
+  return reinterpret_cast<uintptr_t>(data) % kAlignment == 0;
+}
 
 bool is_real(Dtype dtype) {
   return dtype == Dtype::f32 || dtype == Dtype::bf16 || dtype == Dtype::fp16;
@@ -52,7 +61,7 @@ NumpyTypes numpy_types(Dtype dtype) {
 }
 
 template <typename T>
-T element(const std::string& bytes, size_t i) {
+T element(std::span<const std::byte> bytes, size_t i) {
   T value;
   std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof value);
   return value;
@@ -78,11 +87,26 @@ auto visit_integers(std::string_view descr, F&& f) {
   }
 }
 
-std::string real_bytes(const NumpyArray& array, Dtype dtype, size_t n) {
+ArrayView view_of(const NumpyArray& array) {
+  return {array.descr, array.shape, std::as_bytes(std::span(array.bytes))};
+}
+
+double number_of(const ArrayView& array, size_t i) {
+  if (array.descr == kBf16Words)
+    return static_cast<double>(decode<Dtype::bf16>(element<uint16_t>(array.bytes, i)));
+  if (array.descr == "<f2")
+    return static_cast<double>(decode<Dtype::fp16>(element<uint16_t>(array.bytes, i)));
+  if (array.descr == "<f4") return static_cast<double>(element<float>(array.bytes, i));
+  if (array.descr == "<f8") return element<double>(array.bytes, i);
+  return visit_integers(
+      array.descr, [&]<typename T>(T) { return static_cast<double>(element<T>(array.bytes, i)); });
+}
+
+std::string real_bytes(const ArrayView& array, Dtype dtype, size_t n) {
   std::string bytes;
   constexpr EncodeOptions kOptions{.saturate = false};
   for (size_t i = 0; i < n; ++i) {
-    const double x = number_at(array, i);
+    const double x = number_of(array, i);
     if (dtype == Dtype::f32) {
       put(bytes, static_cast<float>(x));
     } else {
@@ -93,7 +117,7 @@ std::string real_bytes(const NumpyArray& array, Dtype dtype, size_t n) {
 }
 
 // Throws Error{invalid_argument} for a number that the type does not have.
-std::string integer_bytes(const NumpyArray& array, const std::string& writes, size_t n) {
+std::string integer_bytes(const ArrayView& array, const std::string& writes, size_t n) {
   return visit_integers(writes, [&]<typename To>(To) {
     return visit_integers(array.descr, [&]<typename From>(From) {
       std::string bytes;
@@ -112,9 +136,11 @@ std::string integer_bytes(const NumpyArray& array, const std::string& writes, si
 }
 
 // The value's bytes; throws Error{invalid_argument} without the input's name.
-std::string value_bytes(const NumpyArray& array, const TensorType& type) {
+std::string value_bytes(const ArrayView& array, const TensorType& type) {
   const auto [reads, writes] = numpy_types(type.dtype);
-  if (reads.find(array.descr) == reads.npos || array.descr.size() != 3)
+  const bool is_bf16 = array.descr == kBf16Words && is_real(type.dtype);
+  const bool is_known = reads.find(array.descr) != reads.npos && array.descr.size() == 3;
+  if (!is_bf16 && !is_known)
     throw Error(ErrorCode::invalid_argument, "expected type {} for {}, got {}",
                 reads.size() > 3 ? "one of " + reads : reads, to_string(type), array.descr);
   if (array.shape != type.stored_shape())
@@ -123,34 +149,48 @@ std::string value_bytes(const NumpyArray& array, const TensorType& type) {
   const auto n = static_cast<size_t>(type.n_stored());
   if (is_real(type.dtype)) return real_bytes(array, type.dtype, n);
   if (reads.size() > 3) return integer_bytes(array, writes, n);
-  return array.bytes;
+  return {reinterpret_cast<const char*>(array.bytes.data()), array.bytes.size()};
 }
 
-NumpyArray array_of(const std::string& bytes, const TensorType& type) {
-  NumpyArray array{numpy_types(type.dtype).writes, type.stored_shape(), bytes};
-  if (type.dtype != Dtype::bf16) return array;
-  array.bytes.clear();
-  for (size_t i = 0; i < bytes.size() / 2; ++i)
-    put(array.bytes, decode<Dtype::bf16>(element<uint16_t>(bytes, i)));
-  return array;
+// BF16's values as f32.
+void widen_bf16(std::span<const std::byte> words, std::span<std::byte> to) {
+  for (size_t i = 0; i < words.size() / 2; ++i) {
+    const float x = decode<Dtype::bf16>(element<uint16_t>(words, i));
+    std::memcpy(to.data() + i * sizeof x, &x, sizeof x);
+  }
 }
 
-// Bytes by input; throws one Error for all that is wrong.
-std::map<std::string, std::string> input_bytes(const Graph& graph, const NumpyArrays& arrays) {
-  std::map<std::string, std::string> all;
+// Bytes of an input that are read where they lie, or that were made of an array.
+struct GivenInput {
+  std::span<const std::byte> bytes;
+  std::string made;
+};
+
+// By input, in the graph's order; throws one Error for all that is wrong. is_kept(input, array):
+// whether it is read where it lies.
+template <typename F>
+std::vector<GivenInput> bytes_of_inputs(const Graph& graph, const ArrayViews& arrays,
+                                        const F& is_kept) {
+  std::vector<GivenInput> all(graph.inputs.size());
   std::vector<std::string> faults;
-  for (const GraphInput& input : graph.inputs) {
+  for (size_t i = 0; i < graph.inputs.size(); ++i) {
+    const GraphInput& input = graph.inputs[i];
     const TensorType& type = graph.type(input.value);
     const auto found = arrays.find(input.name);
     if (found == arrays.end()) {
-      const bool is_kept = input.kind == InputKind::state || input.kind == InputKind::derived;
+      const bool is_state = input.kind == InputKind::state || input.kind == InputKind::derived;
       faults.push_back(fmt::format("expected an array '{}' of {}{}, got none", input.name,
                                    to_string(type),
-                                   is_kept ? ", which a run keeps between its steps" : ""));
+                                   is_state ? ", which a run keeps between its steps" : ""));
       continue;
     }
     try {
-      all[input.name] = value_bytes(found->second, type);
+      if (is_kept(input, found->second)) {
+        all[i].bytes = found->second.bytes;
+      } else {
+        all[i].made = value_bytes(found->second, type);
+        all[i].bytes = std::as_bytes(std::span(all[i].made));
+      }
     } catch (const Error& error) {
       faults.push_back(fmt::format("'{}': {}", input.name, error.what()));
     }
@@ -161,6 +201,24 @@ std::map<std::string, std::string> input_bytes(const Graph& graph, const NumpyAr
   }
   if (!faults.empty()) throw Error(ErrorCode::invalid_argument, "{}", fmt::join(faults, "; "));
   return all;
+}
+
+// Whether the array is the input's value as it lies in memory.
+bool is_as_it_lies(const TensorType& type, const ArrayView& array) {
+  const bool is_bf16 = type.dtype == Dtype::bf16;
+  return array.descr == (is_bf16 ? kBf16Words : numpy_types(type.dtype).writes) &&
+         array.shape == type.stored_shape();
+}
+
+std::span<std::byte> span_of(const OutputSpans& outputs, const GraphOutput& output,
+                             const NumpyArray& form) {
+  const auto found = outputs.find(output.name);
+  const size_t size =
+      static_cast<size_t>(n_elems(form.shape)) * static_cast<size_t>(form.descr[2] - '0');
+  if (found == outputs.end() || found->second.size() != size)
+    throw Error(ErrorCode::invalid_argument, "'{}': expected memory of {} bytes, got {}",
+                output.name, size, found == outputs.end() ? 0 : found->second.size());
+  return found->second;
 }
 
 Graph runnable(const Graph& graph, const Catalogue& catalogue) {
@@ -181,31 +239,143 @@ Graph runnable(const Graph& graph, const Catalogue& catalogue) {
 }  // namespace
 
 double number_at(const NumpyArray& array, size_t i) {
-  if (array.descr == "<f2")
-    return static_cast<double>(decode<Dtype::fp16>(element<uint16_t>(array.bytes, i)));
-  if (array.descr == "<f4") return static_cast<double>(element<float>(array.bytes, i));
-  if (array.descr == "<f8") return element<double>(array.bytes, i);
-  return visit_integers(
-      array.descr, [&]<typename T>(T) { return static_cast<double>(element<T>(array.bytes, i)); });
+  return number_of(view_of(array), i);
 }
 
 GraphRun::GraphRun(const Graph& graph, Backend backend)
-    : backend_(std::move(backend)),
-      graph_(runnable(graph, *backend_.catalogue)),
-      run_(graph_, *backend_.device, *backend_.catalogue) {}
+    : machine_(std::move(backend)), graph_(runnable(graph, machine_.catalogue())) {
+  if (is_asynchronous()) {
+    own_ = std::make_unique<BoundGraph>(graph_, machine_.device(), machine_.catalogue());
+  } else {
+    block();
+  }
+}
+
+BoundBlock& GraphRun::block() {
+  if (!block_)
+    bind_available_rows(machine_.catalogue(), [&] {
+      block_ = std::make_unique<BoundBlock>(graph_, "", std::vector<std::string>{}, machine_);
+    });
+  return *block_;
+}
+
+NumpyArray GraphRun::output_form(const GraphOutput& output) const {
+  const TensorType& type = graph_.type(output.value);
+  return {numpy_types(type.dtype).writes, type.stored_shape(), {}};
+}
 
 NumpyArrays GraphRun::operator()(const NumpyArrays& inputs) {
-  for (const auto& [name, bytes] : input_bytes(graph_, inputs))
-    run_.bound.write_input(name, bytes.data(), std::ssize(bytes));
-  run_.bound.run();
+  ArrayViews views;
+  for (const auto& [name, array] : inputs) views[name] = view_of(array);
   NumpyArrays results;
+  OutputSpans spans;
   for (const GraphOutput& output : graph_.outputs) {
-    const TensorType& type = graph_.type(output.value);
-    std::string bytes(static_cast<size_t>(type.n_bytes()), '\0');
-    run_.bound.read_output(output.name, bytes.data(), std::ssize(bytes));
-    results[output.name] = array_of(bytes, type);
+    NumpyArray& array = results[output.name] = output_form(output);
+    const auto width = static_cast<size_t>(array.descr[2] - '0');
+    array.bytes.resize(static_cast<size_t>(n_elems(array.shape)) * width);
+    spans[output.name] = std::as_writable_bytes(std::span(array.bytes));
   }
+  run(views, spans);
   return results;
+}
+
+int64_t GraphRun::run(const ArrayViews& inputs, const OutputSpans& outputs) {
+  for (const GraphOutput& output : graph_.outputs) span_of(outputs, output, output_form(output));
+  const CallLock::Held held = machine_.enter();
+  return is_asynchronous() ? run_copied(inputs, outputs) : run_in_place(inputs, outputs);
+}
+
+bool GraphRun::is_overwritten(const GraphInput& input) const {
+  return std::ranges::any_of(
+      graph_.outputs, [&](const GraphOutput& output) { return output.updates == input.value; });
+}
+
+int64_t GraphRun::run_in_place(const ArrayViews& inputs, const OutputSpans& outputs) {
+  const std::vector<GivenInput> given =
+      bytes_of_inputs(graph_, inputs, [&](const GraphInput& input, const ArrayView& array) {
+        return is_as_it_lies(graph_.type(input.value), array) && is_aligned(array.bytes.data()) &&
+               !is_overwritten(input);
+      });
+  std::vector<std::byte*> from, to;
+  // Converted ones at addresses that kernels take; inputs are not written but for those copied.
+  std::vector<std::unique_ptr<DeviceMemory>> memory;
+  const auto allocate = [&](size_t bytes) {
+    memory.push_back(machine_.device().allocate(std::max<int64_t>(1, static_cast<int64_t>(bytes))));
+    return memory.back()->data();
+  };
+  int64_t n_copied = 0;
+  for (const GivenInput& input : given) {
+    if (input.made.empty()) {
+      from.push_back(const_cast<std::byte*>(input.bytes.data()));
+      continue;
+    }
+    from.push_back(allocate(input.made.size()));
+    std::memcpy(from.back(), input.made.data(), input.made.size());
+    n_copied += std::ssize(input.made);
+  }
+  for (const GraphOutput& output : graph_.outputs) {
+    const std::span<std::byte> span = outputs.at(output.name);
+    const bool is_kept = graph_.type(output.value).dtype != Dtype::bf16 && is_aligned(span.data());
+    to.push_back(is_kept ? span.data()
+                         : allocate(static_cast<size_t>(graph_.type(output.value).n_bytes())));
+  }
+  block().run({.inputs = from, .outputs = to}, machine_);
+  for (size_t i = 0; i < to.size(); ++i) {
+    const GraphOutput& output = graph_.outputs[i];
+    const std::span<std::byte> span = outputs.at(output.name);
+    if (output.updates != kNoValue) n_copied += std::ssize(span);
+    if (to[i] == span.data()) continue;
+    n_copied += std::ssize(span);
+    const auto bytes = static_cast<size_t>(graph_.type(output.value).n_bytes());
+    if (graph_.type(output.value).dtype == Dtype::bf16) {
+      widen_bf16({to[i], bytes}, span);
+    } else {
+      std::memcpy(span.data(), to[i], bytes);
+    }
+  }
+  return n_copied;
+}
+
+int64_t GraphRun::run_copied(const ArrayViews& inputs, const OutputSpans& outputs) {
+  int64_t n_copied = 0;
+  const std::vector<GivenInput> given =
+      bytes_of_inputs(graph_, inputs, [&](const GraphInput& input, const ArrayView& array) {
+        return is_as_it_lies(graph_.type(input.value), array);
+      });
+  BoundPlan& bound = own_->bound;
+  for (size_t i = 0; i < given.size(); ++i) {
+    bound.write_input(graph_.inputs[i].name, given[i].bytes.data(), std::ssize(given[i].bytes));
+    n_copied += std::ssize(given[i].bytes);
+  }
+  bound.run();
+  for (const GraphOutput& output : graph_.outputs) {
+    const std::span<std::byte> span = outputs.at(output.name);
+    n_copied += std::ssize(span);
+    if (graph_.type(output.value).dtype == Dtype::bf16) {
+      std::string words(static_cast<size_t>(graph_.type(output.value).n_bytes()), '\0');
+      bound.read_output(output.name, words.data(), std::ssize(words));
+      widen_bf16(std::as_bytes(std::span(words)), span);
+    } else {
+      bound.read_output(output.name, span.data(), std::ssize(span));
+    }
+  }
+  return n_copied;
+}
+
+void GraphRun::run_on_device(const BlockCall& call) {
+  for (const GraphInput& input : graph_.inputs) {
+    if (is_overwritten(input))
+      throw Error(
+          ErrorCode::invalid_argument,
+          "'{}': expected a graph that leaves its inputs as they are, got one that updates it",
+          input.name);
+  }
+  const CallLock::Held held = machine_.enter();
+  block().run(call, machine_);
+}
+
+int64_t GraphRun::workspace_bytes() {
+  return block().workspace_bytes();
 }
 
 }  // namespace octet

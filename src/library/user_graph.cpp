@@ -2,6 +2,9 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "base/error.h"
 #include "ir/builder.h"
 #include "ir/custom_scale.h"
@@ -71,6 +74,22 @@ std::set<std::string> scaled_names(std::string_view what, const std::vector<std:
 
 }  // namespace
 
+namespace {
+
+// row: one a row; channel: one a column, Rx1 of R rows.
+Granularity axis_of(std::string_view what, const std::string& name, const Shape& shape) {
+  if (name != "row" && name != "channel")
+    throw Error(ErrorCode::invalid_argument, "{}: expected one of tensor, row, channel, got {}",
+                what, name);
+  if (shape.size() != 2)
+    throw Error(ErrorCode::invalid_argument, "{}: expected a matrix for a scale a {}, got {}", what,
+                name, to_string(shape));
+  if (name == "row") return {.kind = Granularity::Kind::row};
+  return {.kind = Granularity::Kind::column_group, .size = std::max<int64_t>(1, shape[0])};
+}
+
+}  // namespace
+
 ScalifyOptions scalify_options(const Graph& graph, const ScalifySettings& settings) {
   const auto is_real_input = [&](const std::string& name) {
     const GraphInput* input = graph.find_input(name);
@@ -95,6 +114,14 @@ ScalifyOptions scalify_options(const Graph& graph, const ScalifySettings& settin
       .input_scales = settings.input_scales,
       .scaled_inputs = scaled_names("scaled_inputs", settings.scaled_inputs, is_real_input),
       .scaled_outputs = scaled_names("scaled_outputs", settings.scaled_outputs, is_real_output)};
+  for (const auto& [name, granularity] : settings.granularities) {
+    if (!options.scaled_inputs.contains(name))
+      throw Error(ErrorCode::invalid_argument,
+                  "granularities: expected one of scaled_inputs, got '{}'", name);
+    const Shape& shape = graph.type(graph.find_input(name)->value).shape;
+    if (granularity != "tensor")
+      options.granularities[name] = axis_of("granularities", granularity, shape);
+  }
   for (const auto* names : {&options.scaled_inputs, &options.scaled_outputs}) {
     for (const std::string& name : *names) {
       const std::string scale = scale_name(name);
@@ -104,6 +131,14 @@ ScalifyOptions scalify_options(const Graph& graph, const ScalifySettings& settin
     }
   }
   return options;
+}
+
+std::vector<Shape> scale_shapes(const Scalified& scalified) {
+  std::vector<Shape> shapes;
+  shapes.reserve(scalified.factor.size());
+  for (const ValueId factor : scalified.factor)
+    shapes.push_back(factor == kNoValue ? Shape{} : scalified.graph.type(factor).shape);
+  return shapes;
 }
 
 ValueId delayed_rescale(Graph& graph, ValueId x, const std::string& site, const std::string& norm,
@@ -138,6 +173,32 @@ ValueId periodic_rescale(Graph& graph, ValueId x, const std::string& site, int64
   b.next(kept, scale);
   b.next(count, b.select(is_last, b.fill({}, 0), after));
   return y;
+}
+
+// Sums are f32, whatever the recipe computes in.
+ValueId axis_rescale(Graph& graph, ValueId x, const std::string& granularity,
+                     const std::string& norm) {
+  expect_value(graph, x, "axis_rescale");
+  const Shape shape = graph.type(x).shape;
+  const bool is_row = axis_of("axis_rescale", granularity, shape).kind == Granularity::Kind::row;
+  const auto size_by = named<RescaleNorm>("norm", norm);
+  const int64_t axis = is_row ? 1 : 0, n = std::max<int64_t>(1, shape[is_row ? 1 : 0]);
+  Builder b(graph);
+  const auto parts = b.emit(OpCode::data_scale, NoAttrs{}, {x});
+  const ValueId data = b.cast(b.unary(OpCode::abs, parts[DataScale::data]), Dtype::f32);
+  ValueId size = kNoValue;
+  if (size_by == RescaleNorm::max) {
+    size = b.reduce_max(data, {axis});
+  } else if (size_by == RescaleNorm::l1) {
+    size = b.scaled(b.reduce_sum(data, {axis}), 1.0 / static_cast<double>(n));
+  } else {
+    const ValueId root_mean = b.scaled(data, 1 / std::sqrt(static_cast<double>(n)));
+    size = b.unary(OpCode::sqrt, b.reduce_sum(b.unary(OpCode::square, root_mean), {axis}));
+  }
+  const ValueId scale = b.broadcast(parts[DataScale::scale], b.shape(size), {});
+  const Shape of_axis = is_row ? Shape{shape[0], 1} : Shape{1, shape[1]};
+  const ValueId power = b.unary(OpCode::power_of_two, size);
+  return b.emit1(OpCode::set_scale, ScaleAttrs{}, {x, b.reshape(b.mul(scale, power), of_axis)});
 }
 
 ValueId scaled_by(Graph& graph, const std::function<ValueId(const ValueIds& inputs)>& f,

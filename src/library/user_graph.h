@@ -25,9 +25,11 @@ void expect_value(const Graph& graph, ValueId value, std::string_view what);
 
 void erase_output(Graph& graph, const std::string& name);
 
-// Throws Error{invalid_argument} for a rounding that is none, names that are no inputs or outputs,
-// and those of a scale that the graph has already.
+// Throws Error{invalid_argument} for a rounding or a granularity that is none, names that are no
+// inputs or outputs, and those of a scale that the graph has already.
 ScalifyOptions scalify_options(const Graph& graph, const ScalifySettings& settings);
+// Of each value's scale: {}, or [R, 1] or [1, C] of a matrix.
+std::vector<Shape> scale_shapes(const Scalified& scalified);
 
 // x rebalanced by the factor of the call before (ir/custom_scale.h).
 ValueId delayed_rescale(Graph& graph, ValueId x, const std::string& site, const std::string& norm,
@@ -36,6 +38,11 @@ ValueId delayed_rescale(Graph& graph, ValueId x, const std::string& site, const 
 // after it. The states "rescale_factor:<site>" and "rescale_factor:<site>.calls" keep it.
 ValueId periodic_rescale(Graph& graph, ValueId x, const std::string& site, int64_t calls,
                          const std::string& norm);
+
+// x at a scale a row or a column, which the norm of each is when it runs: granularity row or
+// channel, norm l2, l1, max. Throws Error{invalid_argument} for others, and for what is no matrix.
+ValueId axis_rescale(Graph& graph, ValueId x, const std::string& granularity,
+                     const std::string& norm);
 
 // A rule as a program: f32[] of the inputs' scales, f32[] each. The result is rounded to a power of
 // two.

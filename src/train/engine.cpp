@@ -369,6 +369,17 @@ int64_t TrainEngine::planned_bytes() const {
   return std::accumulate(std::begin(arena_bytes), std::end(arena_bytes), int64_t{0});
 }
 
+const Plan& TrainEngine::largest_plan() const {
+  const Plan* largest = nullptr;
+  for (const FunctionKey& key : program_->train_keys()) {
+    if (key.size != program_->options().train) continue;
+    const Plan& plan = program_->plan(key);
+    if (largest == nullptr || plan.peak_bytes() > largest->peak_bytes()) largest = &plan;
+  }
+  CHECK(largest != nullptr);
+  return *largest;
+}
+
 int64_t TrainEngine::state_bytes() const {
   int64_t total = 0;
   for (const auto& [name, slot] : program_->layout().slots) {

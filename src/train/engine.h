@@ -104,6 +104,8 @@ class TrainEngine {
   bool has_row(std::string_view begin) const;
   int64_t planned_bytes() const;  // of all arenas
   int64_t state_bytes() const;    // masters and moments
+  // Of the training functions on rows of the usual size the plan that takes the most memory.
+  const Plan& largest_plan() const;
 
  private:
   void allocate(Device& device, Catalogue& catalogue, const std::vector<FunctionKey>& keys);

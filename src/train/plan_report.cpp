@@ -7,7 +7,6 @@
 
 #include "base/units.h"
 #include "compile/budget.h"
-#include "passes/scalify/count.h"
 #include "train/run_setup.h"
 
 namespace octet {
@@ -56,14 +55,36 @@ int64_t gradient_bytes(const Plan& plan) {
   return most;
 }
 
-std::string gradients_text(const Plan& plan) {
+// Of several ranks gradients are data and scale no longer: what is added has one scale.
+std::string gradients_text(const Plan& plan, const ProgramOptions& options) {
   const int64_t bytes = gradient_bytes(plan);
   if (bytes == 0) return "";
-  return fmt::format("gradients of parameters: {} at most\n",
-                     bytes_text(static_cast<double>(bytes)));
+  std::string text =
+      fmt::format("gradients of parameters: {} at most", bytes_text(static_cast<double>(bytes)));
+  if (options.recipe_options.scaled_gradient && options.parallel.ranks > 1)
+    text +=
+        fmt::format("; rounded to {} (recipe.scaled_gradient), but f32 until {} ranks add them",
+                    dtype_name(*options.recipe_options.scaled_gradient), options.parallel.ranks);
+  return text + "\n";
 }
 
 }  // namespace
+
+OrderedJson rescales_json(const RescaleCounts& counts) {
+  return {{"measured", counts.measured},
+          {"at_run_time", counts.at_run_time},
+          {"constant", counts.constant},
+          {"folded", counts.folded}};
+}
+
+void write_plan(Files& files, const std::string& path, const Plan& plan) {
+  const RescaleCounts counts = count_rescales(plan.graph);
+  if (counts == RescaleCounts{}) {
+    if (files.exists(path)) files.remove(path);
+    return;
+  }
+  write_atomically(files, path, OrderedJson{{"rescales", rescales_json(counts)}}.dump(2) + "\n");
+}
 
 PlanReport::PlanReport(const Files& files, const RunConfig& config, const ModelSpec& spec,
                        const Catalogue& catalogue, int64_t ranks_a_host)
@@ -125,10 +146,7 @@ OrderedJson PlanReport::json(WithBuffers buffers) const {
                         {"arenas", arenas},
                         {"n_steps", largest_->steps.size()}};
   if (const RescaleCounts counts = count_rescales(largest_->graph); counts != RescaleCounts{})
-    result["rescales"] = {{"measured", counts.measured},
-                          {"at_run_time", counts.at_run_time},
-                          {"constant", counts.constant},
-                          {"folded", counts.folded}};
+    result["rescales"] = rescales_json(counts);
   if (buffers == WithBuffers::yes) {
     result["buffers"] = OrderedJson::array();
     for (const Buffer& buffer : largest_->buffers) result["buffers"].push_back(buffer_json(buffer));
@@ -165,7 +183,7 @@ std::string PlanReport::text() const {
     text += fmt::format("kept for the backward of {}: {} ({:.3f} U)\n",
                         is_named ? names[i] : "layer 0", bytes_text(bytes), bytes / u);
   }
-  text += gradients_text(*largest_);
+  text += gradients_text(*largest_, program_->options());
   for (const auto& [name, count] : count_ops(largest_->graph))
     text += fmt::format("  {:6} {}\n", count, name);
   text += rescales_text(count_rescales(largest_->graph));

@@ -10,10 +10,16 @@
 #include "compile/program.h"
 #include "config/run_config.h"
 #include "nn/model.h"
+#include "passes/scalify/count.h"
 #include "plan/report.h"
 #include "train/step_transfers.h"
 
 namespace octet {
+
+// {measured, at_run_time, constant, folded}.
+OrderedJson rescales_json(const RescaleCounts& counts);
+// plan.json of a run, for its reports: {"rescales": {...}} of its step; none where a step has none.
+void write_plan(Files& files, const std::string& path, const Plan& plan);
 
 enum class WithBuffers : uint8_t { no, yes };
 

@@ -17,13 +17,14 @@ namespace {
 
 constexpr std::string_view kLock = ".lock", kConfig = "config.yaml", kTelemetry = "telemetry.jsonl";
 // What a run writes under a fixed name, beside ckpt/.
-constexpr std::string_view kFiles[] = {
-    "config.yaml",     "config.json", "metrics.jsonl", "telemetry.jsonl",        "samples.jsonl",
-    "algorithms.json", "trace.json",  "chat.json",     "generation_config.json", "sentence.json"};
+constexpr std::string_view kFiles[] = {"config.yaml",     "config.json",   "metrics.jsonl",
+                                       "telemetry.jsonl", "samples.jsonl", "algorithms.json",
+                                       "trace.json",      "chat.json",     "generation_config.json",
+                                       "sentence.json",   "plan.json"};
 // Those that not every run writes, so that an older run's could stay.
 constexpr std::string_view kOptional[] = {
-    "samples.jsonl", "algorithms.json",        "trace.json",
-    "chat.json",     "generation_config.json", "sentence.json"};
+    "samples.jsonl",          "algorithms.json", "trace.json", "chat.json",
+    "generation_config.json", "sentence.json",   "plan.json"};
 constexpr std::string_view kHeader = "# Written by octet ";
 
 std::vector<CheckpointEntry> checkpoints_in(Files& files, const std::string& folder) {

@@ -11,6 +11,7 @@
 #include "infer/model_texts.h"
 #include "train/algorithms_file.h"
 #include "train/first_model.h"
+#include "train/plan_report.h"
 #include "train/resume.h"
 #include "train/row_data.h"
 #include "train/run_export.h"
@@ -87,6 +88,7 @@ void Trainer::start_files(const RunStart& start, const TrainHooks& hooks) {
              test->n_kernels, test->ms);
   if (!autotune_cache_problem_.empty()) log.warning("{}", autotune_cache_problem_);
   write_autotune_cache(files, file("algorithms.json"), machine_.catalogue);
+  write_plan(files, file("plan.json"), engine_.largest_plan());
   const int64_t n_recorded = unrecorded_ ? attempted_ - 1 : attempted_;
   record_ = std::make_unique<RunRecord>(files, config_, n_recorded, log);
 }

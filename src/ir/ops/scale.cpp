@@ -1,5 +1,6 @@
 // Ops about scales: two that compute (rescale, power_of_two), and those that passes/scalify reads
 // and that mean the identity without it. Source: Scalify's primitives (docs/scalify.md).
+#include "ir/ops/axis_scales.h"
 #include "ir/ops/common.h"
 #include "ir/ops/error_rules.h"
 #include "ir/ops/list.h"
@@ -8,21 +9,31 @@
 namespace octet::ops {
 namespace {
 
+// One of x, or one a row or a column.
+void need_scale_of(std::string_view op, std::string_view what, const TensorType& scale,
+                   const Shape& x) {
+  need_float(op, what, scale);
+  if (scale.shape.empty() || scale::axis_granularity(scale.shape, x)) return;
+  fail(op, "{} must be [], or [{},1] or [1,{}] of a matrix, got {}", what, x.empty() ? 1 : x[0],
+       x.empty() ? 1 : x.back(), to_string(scale.shape));
+}
+
 Results infer_rescale(const Attrs&, Types in) {
   need_float("rescale", "x", in[0]);
-  need_float("rescale", "factor", in[1], {});
+  need_scale_of("rescale", "factor", in[1], in[0].shape);
   return {real(in[0].shape)};
 }
 
 Results infer_set_scale(const Attrs&, Types in) {
   need_float("set_scale", "x", in[0]);
-  if (!absent(in, SetScale::scale)) need_float("set_scale", "scale", in[SetScale::scale], {});
+  if (!absent(in, SetScale::scale))
+    need_scale_of("set_scale", "scale", in[SetScale::scale], in[0].shape);
   return {real(in[0].shape)};
 }
 
 Results infer_power_of_two(const Attrs&, Types in) {
-  need_float("power_of_two", "x", in[0], {});
-  return {real({})};
+  need_float("power_of_two", "x", in[0]);
+  return {real(in[0].shape)};
 }
 
 Results infer_delayed_rescale(const Attrs&, Types in) {
@@ -54,11 +65,24 @@ Results infer_data_scale(const Attrs&, Types in) {
   return {real(in[0].shape), real({})};
 }
 
+// The axes of x along which a factor differs; along the others it repeats.
+Shape axes_of_factor(const Shape& factor, const Shape& x) {
+  Shape axes;
+  for (size_t i = 0; i < factor.size(); ++i)
+    if (factor[i] == x[i]) axes.push_back(static_cast<int64_t>(i));
+  return axes;
+}
+
 Values vjp_rescale(Builder& b, const VjpCall& call) {
-  const ValueId dy = call.dresults[0];
-  const ValueId x = call.node.in(Rescale::x);
-  return {b.rescale(dy, call.node.in(Rescale::factor)),
-          b.reduce_sum(b.mul(dy, x), iota_axes(b.shape(x).size()))};
+  const ValueId dy = call.dresults[0], x = call.node.in(Rescale::x);
+  const ValueId factor = call.node.in(Rescale::factor);
+  const Shape shape = b.shape(x), of_factor = b.shape(factor);
+  Values gradients = {b.rescale(dy, factor), kNoValue};
+  if (!call.wants(Rescale::factor)) return gradients;
+  const Shape repeated = without(iota_axes(shape.size()), axes_of_factor(of_factor, shape));
+  const ValueId sum = b.reduce_sum(b.mul(dy, x), repeated);
+  gradients[Rescale::factor] = of_factor.empty() ? sum : b.reshape(sum, of_factor);
+  return gradients;
 }
 
 Values vjp_same(Builder&, const VjpCall& call) {
@@ -132,9 +156,12 @@ Values decompose_rescale(Builder& b, const Node& node) {
   const ValueId x = node.in(Rescale::x);
   const Dtype dtype = b.type(x).dtype,
               wide = b.graph().phase == Phase::logical ? dtype : Dtype::f32;
-  const ValueId factor =
-      b.emit_typed(OpCode::broadcast, BroadcastAttrs{.shape = b.shape(x), .axes = {}},
-                   {node.in(Rescale::factor)}, {wide})[0];
+  const Shape shape = b.shape(x);
+  ValueId factor = node.in(Rescale::factor);
+  const Shape axes = axes_of_factor(b.shape(factor), shape);
+  if (!b.shape(factor).empty()) factor = b.reshape(factor, at_axes(shape, axes));
+  factor = b.emit_typed(OpCode::broadcast, BroadcastAttrs{.shape = shape, .axes = axes}, {factor},
+                        {wide})[0];
   return {b.emit_typed(OpCode::mul, NoAttrs{}, {x, factor}, {dtype})[0]};
 }
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "ir/ops/axis_scales.h"
 #include "ir/ops/common.h"
 #include "ir/ops/scale_rules.h"
 
@@ -116,7 +117,9 @@ Scales gemm(Scaler& s, const ScaleCall& call) {
   if (has(call, Gemm::scale_y))
     throw Error(ErrorCode::invalid_argument, "[scalify] expected a gemm without scale_y, got one");
   const auto k = static_cast<double>(call.shape(0)[attrs.trans_a ? 0 : 1]);
-  const Scaled &a = call[Gemm::a], &b = call[Gemm::b];
+  Scaled a = call[Gemm::a], b = call[Gemm::b];
+  const ValueId rows = take_axis_factor(s, a, attrs.trans_a);
+  const ValueId columns = take_axis_factor(s, b, attrs.trans_b);
   Scaled ab = {.log2 = a.log2 + b.log2,
                .factor = s.multiplier(0, a.factor, b.factor),
                .predicted = a.predicted + b.predicted + (k > 0 ? half_log2(k) : 0)};
@@ -133,12 +136,14 @@ Scales gemm(Scaler& s, const ScaleCall& call) {
   Scale scale = {s.choose(predicted), ab.factor};
   if (adds && ab.factor != c.factor)
     scale = s.largest({{s.choose(ab.predicted), ab.factor}, {s.choose(c.predicted), c.factor}});
-  if (call.wants_unscaled) scale = {};
+  if (call.wants_unscaled && rows == kNoValue && columns == kNoValue) scale = {};
   const ValueId given = has(call, Gemm::scale_a) ? call[Gemm::scale_a].data : kNoValue;
   Values data = {a.data, b.data, adds ? s.to(c, scale).data : kNoValue,
                  s.multiplier(ab.log2 - scale.log2, s.quotient(ab.factor, scale.factor), given)};
   if (has(call, Gemm::scale_b)) data.push_back(call[Gemm::scale_b].data);
-  return {s.made(s.b.emit(OpCode::gemm, attrs, data)[0], scale.log2, predicted, scale.factor)};
+  const Scaled y =
+      s.made(s.b.emit(OpCode::gemm, attrs, data)[0], scale.log2, predicted, scale.factor);
+  return {finished(s, call, with_axis_factors(s, y, rows, columns))};
 }
 
 // The op's own factor takes the scales that are known before the step.

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ir/ops/axis_scales.h"
 #include "ir/ops/common.h"
 #include "ir/ops/scale_rules.h"
 
@@ -28,11 +29,11 @@ double predicted_of(const Scaled& x) {
 }
 
 // Times a run-time factor, whose power goes into the scale.
-Scaled times_factor(Builder& b, const Scaled& x, ValueId factor) {
-  const ValueId inverse = b.div(b.fill({}, 1), factor);
-  return {.data = b.rescale(x.data, inverse),
+Scaled times_factor(Scaler& s, const Scaled& x, ValueId factor) {
+  const ValueId inverse = s.b.div(s.b.fill({}, 1), factor);
+  return {.data = s.b.rescale(x.data, inverse),
           .log2 = x.log2,
-          .factor = x.factor == kNoValue ? factor : b.mul(x.factor, factor),
+          .factor = s.multiplier(0, x.factor, factor),
           .predicted = static_cast<double>(x.log2),  // near 1 now, whatever was predicted
           .is_any = x.is_any};
 }
@@ -57,6 +58,7 @@ ValueId norm_power(Builder& b, ValueId x, RescaleNorm norm) {
 Scales same(Scaler& s, const ScaleCall& call) {
   Scaled y = call[0];
   y.data = emit(s, call, call.data());
+  y.factor = moved_factor(s, call, y.factor);
   return {y};
 }
 
@@ -299,7 +301,7 @@ Scales rebalance(Scaler& s, const ScaleCall& call) {
 }
 
 Scaled rescaled_by_norm(Scaler& s, const Scaled& x, RescaleNorm norm) {
-  return times_factor(s.b, x, norm_power(s.b, x.data, norm));
+  return times_factor(s, x, norm_power(s.b, x.data, norm));
 }
 
 Scales dynamic_rescale(Scaler& s, const ScaleCall& call) {
@@ -318,7 +320,7 @@ Scales delayed_rescale(Scaler& s, const ScaleCall& call) {
   Builder& b = s.b;
   const ValueId one = b.fill({}, 1);
   const ValueId is_set = b.less(b.fill({}, 0), kept);
-  const Scaled y = times_factor(b, call[0], b.select(is_set, kept, one));
+  const Scaled y = times_factor(s, call[0], b.select(is_set, kept, one));
   const ValueId drift = norm_power(b, y.data, attrs.norm);
   const ValueId least = b.maximum(drift, b.fill({}, 1.0 / 16));
   const ValueId change = b.minimum(least, b.fill({}, 16));

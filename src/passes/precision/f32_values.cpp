@@ -41,6 +41,8 @@ class Origins {
   bool is_number(ValueId id) const { return graph_.type(id).shape.empty(); }
 
   Origin of(const Node& node) const {
+    if (node.op == OpCode::power_of_two) return Origin::f32;
+    if (node.op == OpCode::rescale) return (*this)[node.in(Rescale::x)];
     if (node.op == OpCode::cast && is_float_value(node.in(Unary::x)))
       return node.tag.role == Role::forward ? Origin::f32 : Origin::other;
     Origin origin = Origin::constant;
@@ -65,6 +67,7 @@ ById<bool> f32_values(const Graph& graph) {
   // Of a node whose results are decided.
   const auto is_read_as_f32 = [&](const Node& node, ValueId id) {
     if (node.op == OpCode::cross_entropy_grad) return node.in(CrossEntropyGrad::dloss) == id;
+    if (node.op == OpCode::rescale && node.in(Rescale::x) != id) return true;
     return std::ranges::all_of(node.results, [&](ValueId y) {
       return y == kNoValue || !is_float(graph.type(y).dtype) || graph.type(y).shape.empty() ||
              is_f32[y];

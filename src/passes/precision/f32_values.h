@@ -4,7 +4,9 @@
 //     makes, which has no other meaning before types are assigned; its gradient is back in the
 //     recipe's type;
 //   - what follows from these alone, constants and inputs of the batch being allowed beside them;
-//   - constants and inputs of the batch that are read by such nodes alone, as the gradient of each
+//   - powers of two (power_of_two), of which factors of scales are made;
+//   - constants and inputs of the batch that are read by such nodes, or as a rescale's factor,
+//   alone, as the gradient of each
 //     row's loss, or a graph output that no node reads.
 // What reads an activation, a parameter or a state has the recipe's type. Numbers without axes,
 // which are f32 anyway, count as constants.

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "ir/op_def.h"
+#include "ir/ops/axis_scales.h"
 #include "ir/ops/scale_rules.h"
 #include "passes/rewrite/rewrite.h"
 
@@ -79,12 +80,15 @@ class Propagation {
                          .value = is_rounded ? rounded->second : unscaled_of(output.value),
                          .updates = rewriter_.map(output.updates)});
     }
-    Scalified result{.graph = rewriter_.finish_without_outputs(), .data_rms = {}, .scale = {}};
+    Scalified result{
+        .graph = rewriter_.finish_without_outputs(), .data_rms = {}, .scale = {}, .factor = {}};
     result.graph.outputs = std::move(outputs);
     rms_.resize(result.graph.values.size(), 0);
     scale_.resize(result.graph.values.size(), 0);
+    factor_.resize(result.graph.values.size(), kNoValue);
     result.data_rms = std::move(rms_);
     result.scale = std::move(scale_);
+    result.factor = std::move(factor_);
     return result;
   }
 
@@ -104,17 +108,29 @@ class Propagation {
       x.log2 = it->second;
     const auto rms = options_.input_rms.find(input.name);
     x.predicted = rms != options_.input_rms.end() ? rms->second : x.log2;
-    if (options_.scaled_inputs.contains(input.name))
-      x.factor = scaler_.b.input(InputKind::batch, scale_name(input.name), {Dtype::real, {}});
+    if (options_.scaled_inputs.contains(input.name)) {
+      TensorType scales{.dtype = Dtype::real, .shape = {}};
+      const auto by = options_.granularities.find(input.name);
+      if (by != options_.granularities.end()) {
+        const Shape& shape = rewriter_.from().type(input.value).shape;
+        scales.shape =
+            scale_type({.dtype = Dtype::f32, .shape = shape, .granularity = by->second}).shape;
+      }
+      x.factor = scaler_.b.input(InputKind::batch, scale_name(input.name), scales);
+    }
     note(x);
   }
 
   void note(const Scaled& x) {
     if (x.data == kNoValue) return;
     const auto at = static_cast<size_t>(x.data);
-    if (rms_.size() <= at) rms_.resize(at + 1, 0), scale_.resize(at + 1, 0);
+    if (rms_.size() <= at) {
+      rms_.resize(at + 1, 0), scale_.resize(at + 1, 0);
+      factor_.resize(at + 1, kNoValue);
+    }
     rms_[at] = x.is_any || !std::isfinite(x.predicted) ? 0 : x.predicted - x.log2;
     scale_[at] = x.log2;
+    factor_[at] = x.factor;
   }
 
   ValueId unscaled_of(ValueId id) {
@@ -136,7 +152,7 @@ class Propagation {
   // A parameter's gradient as it is kept until its update, as soon as it is made: data and scale of
   // which the value is made anew. Other readers take what was not rounded.
   void round_gradient(ValueId id) {
-    Scaled g = values_[id];
+    Scaled g = ops::scale::at_one_scale(scaler_, values_[id]);
     if (g.is_any) return;
     g = options_.rescales_gradients
             ? ops::scale::rescaled_by_norm(scaler_, g,
@@ -173,6 +189,7 @@ class Propagation {
       if (rescale != options_.rescales.end()) x = scaler_.at(x, x.log2 - rescale->second);
       in.push_back(x);
     }
+    in = ops::scale::with_axis_scales(scaler_, rewriter_.from(), node, std::move(in));
     // Where every norm's gradient is rescaled in the step, gradients meet at scales that are
     // predicted: their factors are products over the depth.
     if (options_.norm_gradients && takes_out_factors(node.op, in))
@@ -204,6 +221,7 @@ class Propagation {
   std::map<ValueId, ValueId> rounded_;  // gradients that leave so -> their values, once made
   ById<double> rms_;                    // by value of the new graph
   ById<int> scale_;
+  ById<ValueId> factor_;
 };
 
 }  // namespace

@@ -32,6 +32,8 @@ struct ScalifyOptions {
   // Inputs whose data come with a scale of run time, a power of two: the input "NAME.scale", f32[].
   // Outputs that leave as data and scale, the output "NAME.scale".
   std::set<std::string> scaled_inputs = {}, scaled_outputs = {};
+  // Of scaled inputs that are matrices: a scale a row, or a column; absent: one.
+  std::map<std::string, Granularity> granularities = {};
   // Operands (node, slot) whose data are multiplied by a further 2^k.
   std::map<std::pair<NodeId, size_t>, int> rescales = {};
   // Gradients that leave a norm are rescaled by their norm, measured in the step.
@@ -48,6 +50,9 @@ struct Scalified {
   // 0 where nothing is predicted.
   ById<double> data_rms;
   ById<int> scale;
+  // The factor of run time that it has beside it, f32[], or [R, 1] or [1, C] where there is one a
+  // row or a column; kNoValue: none.
+  ById<ValueId> factor;
 };
 
 // log2 of the RMS that each parameter's gradient is predicted to have, by parameter, of a graph

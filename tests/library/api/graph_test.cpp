@@ -170,6 +170,37 @@ TEST(GraphFunction, states_keep_data_and_scale_between_calls) {
     EXPECT_THAT(fault(scale), testing::HasSubstr("expected a power of two as scale"));
 }
 
+// x [4,8] at a scale a row through y = x w^T: the rows' scales are y's, and values are the plain
+// ones.
+TEST(GraphFunction, scales_of_rows_pass_a_gemm_and_leave_with_its_result) {
+  GraphFunction f("rows");
+  const GraphValue x = f.input("x", {4, 8}), w = f.input("w", {3, 8});
+  f.output("y", f.node("gemm", {x, w}, "trans_b = true"));
+  f.output("measured", f.axis_rescale(x, "channel", "max"));
+  const GraphFunction scaled = f.scalify({.scaled_inputs = {"x"},
+                                          .scaled_outputs = {"y", "measured"},
+                                          .granularities = {{"x", "row"}}});
+  EXPECT_EQ(scaled.scale_shape(scaled.output_value("y")), (std::vector<int64_t>{4, 1}));
+  EXPECT_EQ(scaled.scale_shape(scaled.output_value("measured")), (std::vector<int64_t>{1, 8}));
+  EXPECT_EQ(f.scale_shape(x), std::vector<int64_t>{});
+  const Machine machine({.threads = 1});
+  const GraphArray weight = normals({3, 8}, 2);
+  ScaledArray rows{normals({4, 8}, 1), 0.5, {{4, 1}, {1, 0x1p20, 0x1p-20, 8}}};
+  const Arrays plain = CompiledGraph(f, machine)({{"x", rows.value()}, {"w", weight}});
+  CompiledGraph run(scaled, machine);
+  const auto results = run.scaled({{"x", rows}, {"w", {weight}}});
+  for (const char* name : {"y", "measured"})
+    EXPECT_EQ(results.at(name).value().values, plain.at(name).values) << name;
+  EXPECT_EQ(results.at("y").scales.shape, (std::vector<int64_t>{4, 1}));
+  // An array without scales has ones.
+  const auto ones = run.scaled({{"x", {rows.value()}}, {"w", {weight}}});
+  EXPECT_EQ(ones.at("y").value().values, plain.at("y").values);
+  rows.scales = {{1, 8}, std::vector<double>(8, 1)};
+  EXPECT_THROW(run.scaled({{"x", rows}, {"w", {weight}}}), Error);
+  EXPECT_THROW(f.axis_rescale(f.input("v", {8}), "row"), Error);
+  EXPECT_THROW(f.scalify({.scaled_inputs = {"x"}, .granularities = {{"x", "tile"}}}), Error);
+}
+
 TEST(GraphFunction, rules_of_ones_own_and_rescales_every_few_calls) {
   GraphFunction f("rules");
   const GraphValue x = f.parameter("x", {4, 8}), z = f.parameter("z", {4, 8});

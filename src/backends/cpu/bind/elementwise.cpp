@@ -84,7 +84,7 @@ void launch_cast(const Call& call, int64_t n) {
   cast(call.in(Unary::x), call.out(Unary::y), n, call.pool);
 }
 
-// In f32, one rounding.
+// In f32, one rounding; by one factor. Others are broadcast and multiplied.
 void launch_rescale(const Call& call, int64_t n) {
   scaled_sum({.a = call.in(Rescale::x),
               .y = call.out(Rescale::y),
@@ -92,7 +92,8 @@ void launch_rescale(const Call& call, int64_t n) {
              n, call.pool);
 }
 bool rescale_applies(const NodeView& view) {
-  return all_f32_or_bf16(view) && view.in(Rescale::factor).dtype == Dtype::f32;
+  return all_f32_or_bf16(view) && view.in(Rescale::factor).dtype == Dtype::f32 &&
+         view.in(Rescale::factor).n_elems() == 1;
 }
 
 void launch_axpby(const Call& call, int64_t n) {

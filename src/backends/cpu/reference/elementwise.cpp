@@ -21,10 +21,16 @@ void compare(const RefCall& call, F f) {
   binary(call, f);
 }
 
+// By one factor, or one a row or a column.
 template <typename F>
 void scaled(const RefCall& call, F f) {
-  for (size_t i = 0; i < call.out[0].data.size(); ++i)
-    call.out[0].data[i] = f(call.in[0].data[i], call.in[1].data[0]);
+  const Shape &factor = call.in[1].type.shape, &y = call.out[0].type.shape;
+  const bool is_one = call.in[1].data.size() == 1, is_of_rows = !is_one && factor[1] == 1;
+  const size_t width = is_one ? 1 : static_cast<size_t>(y[1]);
+  for (size_t i = 0; i < call.out[0].data.size(); ++i) {
+    const size_t at = is_one ? 0 : is_of_rows ? i / width : i % width;
+    call.out[0].data[i] = f(call.in[0].data[i], call.in[1].data[at]);
+  }
 }
 
 }  // namespace

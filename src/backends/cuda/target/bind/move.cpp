@@ -20,7 +20,7 @@ ElementOp element_op(OpCode op) {
   }
 }
 
-// f32 arithmetic takes high-precision operands, and one number in f32; the rest takes integers and
+// f32 arithmetic takes high-precision operands, and one factor in f32; the rest takes integers and
 // bools too.
 bool element_applies(const NodeView& view) {
   const ElementOp op = element_op(view.node.op);
@@ -29,7 +29,9 @@ bool element_applies(const NodeView& view) {
   };
   bool all = fits(view.out(Select::y).dtype);
   for (size_t i = 0; i < view.node.operands.size(); ++i) all = all && fits(view.in(i).dtype);
-  return all && (op != ElementOp::rescale || view.in(Rescale::factor).dtype == Dtype::f32);
+  if (op != ElementOp::rescale) return all;
+  const TensorType& factor = view.in(Rescale::factor);
+  return all && factor.dtype == Dtype::f32 && factor.n_elems() == 1;
 }
 
 template <KernelId kKernel>
