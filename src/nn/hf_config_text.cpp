@@ -67,8 +67,9 @@ void put_fixed_keys(const ModelSpec& full, Json& json) {
     at[std::string(neutral.key.substr(slash + 1))] = parse_own_json(neutral.value);
   }
   if (def.hf_followers != nullptr) {
-    for (const HfFollower& one : def.hf_followers(full))
-      json[std::string(one.key)] = parse_own_json(one.value);
+    for (const HfFollower& one : def.hf_followers(full)) {
+      if (one.is_written) json[std::string(one.key)] = parse_own_json(one.value);
+    }
   }
 }
 
