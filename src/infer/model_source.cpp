@@ -133,20 +133,6 @@ void tell_unused_quantization(const Files& files, const std::string& folder, con
               fmt::join(unused, ", "));
 }
 
-// Of files that are refused nothing: what reads them says why.
-void tell_tokens_beside(const Files& files, const std::string& folder, const Log& log) {
-  std::vector<std::string> tokens;
-  try {
-    tokens = tokens_beside_json(files, folder);
-  } catch (const Error&) {
-  }
-  if (tokens.empty()) return;
-  log.warning(
-      "[tokenizer] {}: '{}' is named beside tokenizer.json, which does not have it ({} in all): "
-      "text as any other here, where transformers adds a token",
-      folder, tokens.front(), tokens.size());
-}
-
 // None of one that is refused: what reads the weights says why.
 std::vector<std::string> unknown_quantization_keys(const Files& files, const std::string& folder) {
   try {
@@ -167,6 +153,19 @@ bool is_checkpoint_of_run(const Files& files, const std::string& path) {
 }
 
 }  // namespace
+
+void tell_tokens_beside(const Files& files, const std::string& folder, const Log& log) {
+  std::vector<std::string> tokens;
+  try {
+    tokens = tokens_beside_json(files, folder);
+  } catch (const Error&) {
+  }
+  if (tokens.empty()) return;
+  log.warning(
+      "[tokenizer] {}: '{}' is named beside tokenizer.json, which does not have it ({} in all): "
+      "text as any other here, where transformers adds a token",
+      folder, tokens.front(), tokens.size());
+}
 
 void take_tokenizer_of_model(const Files& files, LoadedConfig& loaded) {
   const std::string& folder = loaded.config.model.path;
