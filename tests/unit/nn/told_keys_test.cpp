@@ -116,6 +116,20 @@ TEST(ToldKeys, of_two_spellings_that_agree_are_read) {
             std::vector<std::string>{});
 }
 
+// transformers reads it of Gemma 3 alone.
+TEST(ToldKeys, a_base_of_windows_beside_rope_parameters_is_not_known_of_olmo3) {
+  const HfConfig olmo = read("olmo3", kDecoder, R"("rope_local_base_freq":55)");
+  EXPECT_THAT(olmo.unknown, ElementsAre("rope_local_base_freq"));
+  EXPECT_EQ(olmo.spec.window_rope_theta, 500000);
+  EXPECT_EQ(read("gemma3_text", kDecoder, R"("rope_local_base_freq":55)").spec.window_rope_theta,
+            55);
+  const std::string nested = R"("rope_parameters":{"full_attention":{"rope_theta":100},)"
+                             R"("sliding_attention":{"rope_theta":7}})";
+  const ModelSpec spec = read("olmo3", kDecoder, nested).spec;
+  EXPECT_EQ(spec.window_rope_theta, 7);
+  EXPECT_EQ(parse_hf_config(hf_config_text(spec), "c"), spec);
+}
+
 // As Python's truth has it.
 TEST(ToldKeys, that_are_null_where_a_truth_is_expected_are_false) {
   EXPECT_FALSE(read("t5", kT5, R"("scale_decoder_outputs":null)").spec.scale_head);
