@@ -73,12 +73,10 @@ void flatten_classifier(Json& config) {
   Json part = config.value(vision, Json());
   if (part.is_null()) part = Json::object();
   if (!part.is_object()) return;
-  const ModelDef& def = *find_model(whole->part);
+  const std::vector<HfKey> keys = hf_keys_of(*find_model(whole->part));
   for (const auto& [key, value] : config.items()) {
     if (key == vision || key == "model_type" || is_in(kOfText, key)) continue;
-    const auto keys = hf_keys_of(def);
-    const bool is_of_part =
-        std::ranges::any_of(keys, [&](const HfKey& one) { return one.key == key; });
+    const bool is_of_part = std::ranges::count(keys, key, &HfKey::key) > 0;
     const bool is_told = is_of_part && part.value(key, Json()) != value;
     part[is_told ? fmt::format("{} outside of {}", key, vision) : key] = value;
   }
