@@ -294,6 +294,12 @@ void expect_use(const CLI::App& bench, const BenchFlags& flags) {
       throw Error(ErrorCode::invalid_argument, "[bench] {}: expected {}, got {}", flag,
                   fmt::join(of, " or "), what);
   }
+  const bool is_of_one = flags.what != "links" && flags.ranks == 0;
+  const bool has_recipes = flags.what != "links" && flags.what != "optimizer";
+  expect_flags_read(bench, {{"--over", !is_of_one, "--ranks"},
+                            {"--by-kernel", is_of_one, "steps of one rank"},
+                            {"--ceilings", is_of_one, "steps of one rank"},
+                            {"--recipes", has_recipes, "steps, kernels or decoding"}});
   if (flags.what == "links" && flags.ranks == 1)
     throw Error(ErrorCode::invalid_argument, "[bench links] --ranks: expected at least 2, got 1");
 }

@@ -55,12 +55,17 @@ void refuse_nonfinite(CLI::App& command) {
   }
 }
 
-// Commands that read --set and --seed; others refuse them.
+// Commands that read --set and --seed, and that open a device; others refuse these flags.
 constexpr std::string_view kReadSet[] = {"train", "plan", "eval",         "embed",
                                          "bench", "demo", "data inspect", "doctor"};
 constexpr std::string_view kReadSeed[] = {"train",        "plan",       "bench",         "demo",
                                           "data inspect", "doctor",     "compare",       "serve",
                                           "generate",     "optim-step", "formats encode"};
+
+constexpr std::string_view kOpenDevice[] = {
+    "train",   "plan",  "eval",    "embed",    "bench", "demo",       "doctor",
+    "compare", "serve", "convert", "generate", "ptq",   "optim-step", "study activations",
+    "opt"};
 
 // Without the program's name: "data inspect".
 std::string path_of(const CLI::App& command) {
@@ -69,12 +74,14 @@ std::string path_of(const CLI::App& command) {
   return path_of(*parent) + " " + command.get_name();
 }
 
+// Whatever its value is, or this one alone.
 void refuse_unread(CLI::Option& flag, std::span<const std::string_view> readers,
-                   const CLI::App& command) {
+                   const CLI::App& command, const std::string& refused = "") {
   const std::string path = path_of(command);
   if (std::ranges::find(readers, path) != readers.end()) return;
   flag.check(CLI::Validator(
-      [readers, path](const std::string&) {
+      [readers, path, refused](const std::string& value) {
+        if (!refused.empty() && value != refused) return std::string();
         return fmt::format("expected it with {}, got {}", fmt::join(readers, ", "), path);
       },
       ""));
@@ -106,9 +113,11 @@ void add_global_flags(CLI::App& command, GlobalOptions& options) {
         ->group(group);
   }
   if (!has_option(command, "--device")) {
-    command.add_option("--device", options.device, "device that runs the plan")
-        ->check(one_of({"cpu", "cuda"}))
-        ->group(group);
+    CLI::Option* device =
+        command.add_option("--device", options.device, "device that runs the plan")
+            ->check(one_of({"cpu", "cuda"}))
+            ->group(group);
+    refuse_unread(*device, kOpenDevice, command, "cuda");
   }
   if (!has_option(command, "--seed")) {
     CLI::Option* seed = command.add_option("--seed", options.seed, "random seed (train.seed)")

@@ -340,6 +340,20 @@ void write_json(const Inspected& data, int64_t n) {
   write_out(json_text(json));
 }
 
+// Of a file that is no configuration the error says where data are named.
+LoadedConfig inspected_config(const std::string& config, const std::vector<std::string>& sets) {
+  const std::string path = config_path(config);
+  try {
+    return load_config(path, sets);
+  } catch (const Error& error) {
+    if (path.ends_with(".yaml") || path.ends_with(".yml")) throw;
+    throw Error(error.code(),
+                "{}; expected a run's configuration, which names the data that are shown: "
+                "`octet data inspect RUN.yaml`, or a recipe's name with --set data.train={}",
+                error.what(), config);
+  }
+}
+
 // Conversations of a model that sees pictures, which are rows of arrays.
 bool has_pictures(const Files& files, const RunConfig& config) {
   const std::string& folder = config.model.path;
@@ -355,13 +369,13 @@ void add_data_command(CLI::App& app, GlobalOptions& options) {
   data->require_subcommand(1);
   CLI::App* inspect_data = data->add_subcommand(
       "inspect", "samples with what is trained of them, lengths, and what was dropped and why");
-  inspect_data->add_option("config", flags->config, "YAML file of a run")
+  inspect_data->add_option("config", flags->config, "YAML file of a run, or a recipe's name")
       ->required()
       ->type_name("CONFIG");
   inspect_data->add_option("--n", flags->n, "samples to show")->check(CLI::NonNegativeNumber);
   inspect_data->callback([flags, &options] {
     Files& files = posix_files();
-    LoadedConfig loaded = load_config(config_path(flags->config), options.config_sets());
+    LoadedConfig loaded = inspected_config(flags->config, options.config_sets());
     take_tokenizer_of_model(files, loaded);
     const RunConfig& config = loaded.config;
     Inspected data;

@@ -290,8 +290,11 @@ void add_doctor_command(CLI::App& app, GlobalOptions& options) {
                   "tensor cores is known")
       ->needs("--prove");
   doctor->callback([doctor, ranks, proved, arithmetic, &options] {
-    if (!proved->empty()) return doctor_prove(options, *proved, *arithmetic);
-    run_doctor(options, doctor->count("--ranks") > 0 ? std::optional(*ranks) : std::nullopt);
+    const bool proves = !proved->empty(), has_ranks = doctor->count("--ranks") > 0;
+    expect_flags_read(*doctor, {{"--set", proves || has_ranks, "--prove or --ranks"},
+                                {"--seed", proves, "--prove"}});
+    if (proves) return doctor_prove(options, *proved, *arithmetic);
+    run_doctor(options, has_ranks ? std::optional(*ranks) : std::nullopt);
   });
 }
 

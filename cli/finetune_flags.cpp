@@ -87,6 +87,7 @@ void add_finetune_flags(CLI::App& command, FinetuneFlags& flags, NeedsData needs
   command.add_option("--recipe", finetune.recipe, "precision recipe; without it bf16")
       ->group(kGroup);
   for (KeyFlag& flag : flags.keys) {
+    if (needs == NeedsData::no && !flag.is_of_plans) continue;
     const ConfigRow& row = *find_config_row(flag.key);
     const bool is_number = row.limits.names == nullptr;
     command.add_option(flag.flag, flag.value, fmt::format("{} ({})", flag.help, flag.key))

@@ -17,7 +17,8 @@ struct KeyFlag {
   const char* flag;
   const char* key;
   const char* help;
-  std::string value = {};  // empty: not given
+  bool is_of_plans = true;  // whether a plan without data depends on it
+  std::string value = {};   // empty: not given
 };
 
 struct FinetuneFlags {
@@ -25,8 +26,8 @@ struct FinetuneFlags {
   FinetuneOptions finetune;  // its model is as it was typed until configuration_of()
   std::string adapter;       // likewise; lora.adapter
   std::vector<KeyFlag> keys = {
-      {"--lr", "optim.lr", "learning rate"},
-      {"--epochs", "train.epochs", "passes over the data"},
+      {"--lr", "optim.lr", "learning rate", false},
+      {"--epochs", "train.epochs", "passes over the data", false},
       {"--batch", "train.batch", "rows of a step and device"},
       {"--seq", "model.seq", "tokens of a row"},
       {"--lora-rank", "lora.rank", "trains adapters of this rank; 0: all weights"},

@@ -5,10 +5,16 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "data/images/picture_notes.h"
 #include "data/token_rows.h"
 
 namespace octet {
 namespace {
+
+// Turned as its file says, as transformers shows pictures of conversations to a model.
+Image as_seen(std::span<const std::byte> file, const std::string& name) {
+  return turned(decode_image(file, name), exif_orientation(file));
+}
 
 // The folder of the file that a record, "FILE:LINE", is of.
 std::string folder_of(const std::string& place) {
@@ -227,8 +233,7 @@ void read_picture(const Files& files, const RecordPicture& of, const ImageTransf
   const auto& [picture, place] = of;
   const std::string name = name_of(picture, place);
   if (picture.path.empty()) {
-    const Image image = decode_image(std::as_bytes(std::span(picture.bytes)), name);
-    return transform(image, how, where, out);
+    return transform(as_seen(std::as_bytes(std::span(picture.bytes)), name), how, where, out);
   }
   const PictureLimits& limits = input_limits().pictures;
   const std::string path = path_of(picture, place);
@@ -236,7 +241,7 @@ void read_picture(const Files& files, const RecordPicture& of, const ImageTransf
     throw Error(ErrorCode::bad_data, "[images] {}: expected at most {} bytes, got {}", name,
                 limits.max_file_bytes, n_bytes);
   }
-  transform(decode_image(files.read_bytes(path), name, limits), how, where, out);
+  transform(as_seen(files.read_bytes(path), name), how, where, out);
 }
 
 std::shared_ptr<const RowSource> picture_rows(const Files& files, const ChatData& chat,

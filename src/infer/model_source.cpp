@@ -14,6 +14,7 @@
 #include "infer/peft_adapter.h"
 #include "io/checkpoint.h"
 #include "io/model_files.h"
+#include "io/modelopt_config.h"
 #include "io/quantization_config.h"
 #include "nn/hf_config.h"
 #include "nn/shape.h"
@@ -105,14 +106,16 @@ void tell_unquantized(const ModelFiles& weights, const ModelSpec& spec,
 void tell_unused_quantization(const Files& files, const std::string& folder, const ModelSpec& spec,
                               const Log& log) {
   const std::string path = join_path(folder, "config.json");
-  const Json config = parse_json(files.read_text(path), path);
+  const Json config = parse_json(config_with_modelopt(files, folder), path);
   const auto found = config.find("quantization_config");
   if (found == config.end() || !found->is_object()) return;
   const auto has = [](const Json& object, const char* key) {
     return object.is_object() && object.contains(key) && !object[key].is_null();
   };
   std::vector<std::string> unused;
-  if (has(*found, "kv_cache_scheme")) unused.emplace_back("kv_cache_scheme");
+  for (const char* key : {"kv_cache_scheme", "kv_cache_quant_algo"}) {
+    if (has(*found, key)) unused.emplace_back(key);
+  }
   for (const Json& group : found->value("config_groups", Json::object())) {
     if (!has(group, "output_activations")) continue;
     unused.emplace_back("output_activations");
@@ -131,20 +134,6 @@ void tell_unused_quantization(const Files& files, const std::string& folder, con
   if (unused.empty()) return;
   log.warning("[config.json] {}: {} are not used: the KV cache and outputs are not quantized", path,
               fmt::join(unused, ", "));
-}
-
-// Of files that are refused nothing: what reads them says why.
-void tell_tokens_beside(const Files& files, const std::string& folder, const Log& log) {
-  std::vector<std::string> tokens;
-  try {
-    tokens = tokens_beside_json(files, folder);
-  } catch (const Error&) {
-  }
-  if (tokens.empty()) return;
-  log.warning(
-      "[tokenizer] {}: '{}' is named beside tokenizer.json, which does not have it ({} in all): "
-      "text as any other here, where transformers adds a token",
-      folder, tokens.front(), tokens.size());
 }
 
 // None of one that is refused: what reads the weights says why.
@@ -167,6 +156,19 @@ bool is_checkpoint_of_run(const Files& files, const std::string& path) {
 }
 
 }  // namespace
+
+void tell_tokens_beside(const Files& files, const std::string& folder, const Log& log) {
+  std::vector<std::string> tokens;
+  try {
+    tokens = tokens_beside_json(files, folder);
+  } catch (const Error&) {
+  }
+  if (tokens.empty()) return;
+  log.warning(
+      "[tokenizer] {}: '{}' is named beside tokenizer.json, which does not have it ({} in all): "
+      "text as any other here, where transformers adds a token",
+      folder, tokens.front(), tokens.size());
+}
 
 void take_tokenizer_of_model(const Files& files, LoadedConfig& loaded) {
   const std::string& folder = loaded.config.model.path;

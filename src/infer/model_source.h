@@ -35,6 +35,10 @@ enum class UnknownKeys : uint8_t { are_warnings, are_errors };
 void tell_unknown_keys(const Files& files, const std::string& model_folder, const Log& log,
                        UnknownKeys unknown);
 
+// A warning where files of the folder name tokens that its tokenizer.json lacks, which transformers
+// adds; nothing of files that are refused.
+void tell_tokens_beside(const Files& files, const std::string& folder, const Log& log);
+
 // Whether find_model_source() takes `path` for a run or one of its checkpoints.
 bool is_run(const Files& files, const std::string& path);
 

@@ -198,6 +198,12 @@ void WeightReader::add_parameter(const ParameterSpec& parameter, const Quantizat
                            group == nullptr ? "has no target for it" : "says 'decompressed'"),
                safe_dtype_name(tensor.stored));
   }
+  if (group->weights && tensor.dtype != group->weights) {
+    bad_tensor(files_, tensor.name,
+               fmt::format("{}, as the weights.type of its group says",
+                           *group->weights == Dtype::int8 ? "I8" : "F8_E4M3"),
+               safe_dtype_name(tensor.stored));
+  }
   add_scales(parameter.name, tensor, *group);
   add_input(parameter.name, group->activations);
 }

@@ -192,7 +192,8 @@ class Reader {
     check_format(group);
     const JsonObject weights = group.object("weights");
     expect(weights, "num_bits", 8);
-    one_of(weights, "type", {"float", "int"});
+    const bool is_int = one_of(weights, "type", {"float", "int"}) == "int";
+    if (weights.has("type")) result.weights = is_int ? Dtype::int8 : Dtype::e4m3;
     expect(weights, "symmetric", true);
     expect(weights, "dynamic", false);
     const std::string strategy = strategy_of(weights, {"tensor", "channel", "group", "block"});

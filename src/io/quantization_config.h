@@ -75,6 +75,7 @@ struct QuantizationGroup {
   std::vector<ModulePattern> targets;
   BlockShape block;  // of scales that are a matrix of more than one column
   ActivationScheme activations;
+  std::optional<Dtype> weights = {};  // what its matrices are in, where the file says so
 };
 
 struct QuantizationConfig {

@@ -88,6 +88,12 @@ constexpr std::string_view kHeadPrefixes[] = {"cls.", "classifier.", "qa_outputs
 constexpr LinearOptions kBias = {.bias = WithBias::yes};
 constexpr LinearOptions kWhole = {.bias = WithBias::yes, .whole_path = true};
 
+std::vector<HfFollower> distilbert_followers(const ModelSpec& spec) {
+  return {follower_name("hidden_size", spec.hidden),
+          follower_name("num_attention_heads", spec.heads),
+          follower_name("num_hidden_layers", spec.layers)};
+}
+
 bool is_roberta(const ModelSpec& spec) {
   return spec.kind == ModelKind::roberta;
 }
@@ -294,6 +300,7 @@ const ModelDef kDistilbert = [] {
   def.usual_norm_eps = 1e-12;
   def.hf_keys = kDistilbertKeys;
   def.hf_neutrals = kDistilbertNeutrals;
+  def.hf_followers = distilbert_followers;
   return def;
 }();
 

@@ -33,6 +33,7 @@ constexpr ModelDef definition() {
                                             .pairs = RotaryPairs::neighbours}>(
       ModelKind::cohere2, "cohere2", "Cohere2ForCausalLM", kKeys, kNeutrals);
   def.full_every = 4;
+  def.reads_window_pattern = true;
   def.rotated = RotatedLayers::windows;
   return def;
 }

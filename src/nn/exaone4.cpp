@@ -18,6 +18,7 @@ constexpr ModelDef definition() {
   ModelDef def = rotary_model<RotaryDecoder{.place = NormPlace::after, .qk_norm = QkNorm::head}>(
       ModelKind::exaone4, "exaone4", "Exaone4ForCausalLM", kKeys);
   def.full_every = 4;
+  def.reads_window_pattern = true;
   def.rotated = RotatedLayers::windows_if_any;
   return def;
 }

@@ -388,6 +388,10 @@ static_assert(std::ranges::all_of(kFields, is_bounded));
 
 }  // namespace
 
+HfFollower follower_name(std::string_view key, double value) {
+  return {.key = key, .value = fmt::format("{}", value), .is_written = false};
+}
+
 std::span<const ModelField> model_fields() {
   return kFields;
 }

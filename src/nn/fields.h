@@ -85,10 +85,15 @@ struct HfNeutral {
   std::string_view also = {};
 };
 
-// A key whose value follows from the fields: it is written, and any other is refused.
+// A key whose value follows from the fields: it is written, and any other is refused. One that is
+// another name of a field's key, for transformers too, is not written.
 struct HfFollower {
   std::string_view key;
-  std::string value;  // as JSON
+  std::string value;        // as JSON
+  std::string absent = {};  // what a file without the key says by it; "": as `value`
+  bool is_written = true;
 };
+// One that is another name of a field's key.
+HfFollower follower_name(std::string_view key, double value);
 
 }  // namespace octet

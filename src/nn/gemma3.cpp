@@ -39,6 +39,7 @@ constexpr ModelDef definition() {
                                             .embedding = EmbeddingFactor::sqrt_hidden}>(
       ModelKind::gemma3, "gemma3_text", "Gemma3ForCausalLM", kKeys);
   def.full_every = 6;
+  def.reads_window_pattern = true;
   def.hf_neutrals = kNeutrals;
   return def;
 }

@@ -22,6 +22,13 @@ constexpr HfNeutral kNeutrals[] = {
     {.key = "scale_attn_by_inverse_layer_idx", .value = "false"},
 };
 
+std::vector<HfFollower> followers(const ModelSpec& spec) {
+  return {follower_name("hidden_size", spec.hidden),
+          follower_name("num_attention_heads", spec.heads),
+          follower_name("num_hidden_layers", spec.layers),
+          follower_name("max_position_embeddings", spec.max_positions)};
+}
+
 constexpr LinearOptions kMatrix = {.layout = WeightLayout::in_out, .bias = WithBias::yes};
 constexpr LinearOptions kResidual = {
     .use = MatrixUse::residual, .layout = WeightLayout::in_out, .bias = WithBias::yes};
@@ -66,6 +73,7 @@ const ModelDef kGpt2 = {.kind = ModelKind::gpt2,
                         .hf_keys = kKeys,
                         .own_hf_keys = {},
                         .hf_neutrals = kNeutrals,
+                        .hf_followers = followers,
                         .logits = logits};
 
 }  // namespace octet

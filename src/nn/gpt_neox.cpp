@@ -14,17 +14,18 @@ constexpr HfKey kKeys[] = {
     {.field = "gelu", .key = "hidden_act", .absent = static_cast<int>(GeluKind::erf)},
     {.field = "attention_bias", .key = "attention_bias", .absent = 1},
     {.field = "parallel_residual", .key = "use_parallel_residual", .absent = 1},
-    {.field = "rope_theta",
-     .key = "rotary_emb_base",
-     .newer = "rope/rope_theta",
-     .older = "rope_theta",
-     .absent = 10000},
+    {.field = "rope_theta", .key = "rotary_emb_base", .newer = "rope/rope_theta", .absent = 10000},
     {.field = "rope_share",
      .key = "rotary_pct",
      .newer = "rope/partial_rotary_factor",
-     .older = "partial_rotary_factor",
      .absent = 0.25},
 };
+
+// Files of transformers 4 have these beside rotary_emb_base and rotary_pct, which count.
+std::vector<HfFollower> followers(const ModelSpec& spec) {
+  return {follower_name("rope_theta", spec.rope_theta),
+          follower_name("partial_rotary_factor", spec.rope_share)};
+}
 
 ValueId self_attention(Blocks& b, ValueId x) {
   const int64_t heads = b.spec().heads, width = b.spec().head_dim;
@@ -69,6 +70,7 @@ const ModelDef kGptNeox = {.kind = ModelKind::gpt_neox,
                            .hf_keys = kRotaryKeys,
                            .own_hf_keys = kKeys,
                            .hf_neutrals = {},
+                           .hf_followers = followers,
                            .logits = logits};
 
 }  // namespace octet

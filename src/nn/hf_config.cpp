@@ -27,12 +27,18 @@ std::string name_here(const ModelDef& def, std::string_view field) {
   return key == nullptr ? std::string(field) : without_object(key->key);
 }
 
+std::vector<HfFollower> followers_of(const ModelDef& def, const ModelSpec& spec) {
+  return def.hf_followers == nullptr ? std::vector<HfFollower>() : def.hf_followers(spec);
+}
+
 // The keys of a model that are read or must be neutral; "rope/..." as in the lists.
 std::vector<HfNeutral> neutrals_of(const ModelDef& def) {
   std::vector<HfNeutral> neutrals(def.hf_neutrals.begin(), def.hf_neutrals.end());
   const std::vector<HfKey> keys = hf_keys_of(def);
+  const std::vector<HfFollower> followers = followers_of(def, {});
   for (const HfNeutral& common : kCommonNeutrals) {
-    const bool is_own = std::ranges::count(def.hf_neutrals, common.key, &HfNeutral::key) > 0;
+    const bool is_own = std::ranges::count(def.hf_neutrals, common.key, &HfNeutral::key) > 0 ||
+                        std::ranges::count(followers, common.key, &HfFollower::key) > 0;
     const bool is_used = is_own || std::ranges::any_of(keys, [&](const HfKey& key) {
                            return common.key == key.key || common.key == key.newer ||
                                   common.key == key.older || common.key == key.gate;
@@ -46,14 +52,12 @@ std::set<std::string_view> known_keys(const ModelDef& def) {
   std::set<std::string_view> known(std::begin(kHarmlessKeys), std::end(kHarmlessKeys));
   known.insert(std::begin(kReadElsewhere), std::end(kReadElsewhere));
   known.insert({"auto_map", "layer_types", "no_rope_layers", "pad_token_id"});
-  if (find_hf_key(def, "window_layers") != nullptr) known.insert(kWindowPattern);
+  if (def.full_every > 0) known.insert(kWindowPattern);
   known.insert(std::begin(kRopeObjects), std::end(kRopeObjects));
   if (def.sees_pictures) known.insert({kTextPart, kVisionPart, kPictureLength});
   for (const HfKey& key : hf_keys_of(def)) known.insert({key.key, key.newer, key.older, key.gate});
   for (const HfNeutral& neutral : neutrals_of(def)) known.insert(neutral.key);
-  if (def.hf_followers != nullptr) {
-    for (const HfFollower& one : def.hf_followers({})) known.insert(one.key);
-  }
+  for (const HfFollower& one : followers_of(def, {})) known.insert(one.key);
   return known;
 }
 
@@ -67,12 +71,15 @@ class Reader {
     spec_.norm_eps = def.usual_norm_eps;  // of kinds without a key for it
     refuse_code();
     if (def.sees_pictures) read_text();
+    expect_rope_of_layers(def, json_);
     if (!def.heads.empty()) read_head(def);
     if (def.positions_follow_pad && json_.is_null("pad_token_id"))
       bad("pad_token_id", "an id, from whose positions are counted on", "null");
     for (const HfKey& key : hf_keys_of(def)) {
       const ModelField& field = model_field(key.field);
-      if (field.is_of(spec_) && key.key != kLayerTypesKey) read_field(field, key);
+      if (!field.is_of(spec_) || key.key == kLayerTypesKey) continue;
+      read_field(field, key);
+      if (key.field == "rope_scaling.original_max_position") expect_one_length(key);
     }
     for (const HfNeutral& neutral : neutrals_of(def)) expect_neutral(def, neutral);
     if (json_.has("no_rope_layers")) read_no_rope_layers(def, json_, spec_);
@@ -82,10 +89,8 @@ class Reader {
       bad(name_here(def, fault->field), fault->expected_of(name_here(def, fault->other)),
           fault->got);
     }
-    if (def.hf_followers != nullptr) {
-      for (const HfFollower& one : def.hf_followers(filled(spec_)))
-        expect_neutral(def, {.key = one.key, .value = one.value});
-    }
+    for (const HfFollower& one : followers_of(def, filled(spec_)))
+      expect_neutral(def, {.key = one.key, .value = one.value}, one.absent);
     return {filled(spec_), unknown_keys(def)};
   }
 
@@ -131,16 +136,10 @@ class Reader {
     return Place{rope.object(layers), without_object(spelling)};
   }
 
-  // Whether the file's rotary positions differ by layer_types.
-  bool is_by_layer() const {
-    const auto object = rope_object();
-    if (!object || !json_.at(*object).is_object()) return false;
-    const Json& rope = json_.at(*object);
-    return find_hf_key(model(), "window_rope_theta") != nullptr &&
-           (rope.contains(kFullLayers) || rope.contains(kWindowLayers));
-  }
+  bool is_by_layer() const { return has_rope_by_layer(model(), json_); }
 
   std::optional<std::string> rope_object() const {
+    if (is_by_layer()) return kRopeByLayer;
     for (const char* name : kRopeObjects) {
       if (json_.has(name) && json_.at(name) != Json::object()) return name;
     }
@@ -161,11 +160,27 @@ class Reader {
     return std::nullopt;
   }
 
+  // transformers reads the one beside rope_parameters, of phi3 that alone; not where layers differ.
+  void expect_one_length(const HfKey& key) const {
+    const bool is_first_in_rope = is_rope(key.newer);
+    if (!is_first_in_rope && find_hf_key(model(), "window_rope_theta") == nullptr) return;
+    const auto in_rope = place_of(is_first_in_rope ? key.newer : key.key);
+    if (!in_rope || !in_rope->object.has(in_rope->key)) return;
+    const Json& inner = in_rope->object.at(in_rope->key);
+    if (json_.has(in_rope->key) && json_.at(in_rope->key) != inner)
+      bad(in_rope->key, fmt::format("{} as in rope_parameters", inner.dump()),
+          json_.at(in_rope->key).dump());
+    if (is_first_in_rope && !json_.has(in_rope->key) && inner != *key.absent)
+      bad(in_rope->key, "it beside rope_parameters, too", "none");
+  }
+
   void read_field(const ModelField& field, const HfKey& key) {
     const auto set = [&](double value) { std::visit(SetAbsent{spec_, value}, field.member); };
     if (!key.gate.empty() && !json_.boolean_or(std::string(key.gate), false)) return set(0);
     const auto found = find(key);
-    if (!found && key.zero_is_null && json_.is_null(std::string(key.key))) return set(0);
+    const bool is_truth = std::holds_alternative<bool ModelSpec::*>(field.member);
+    if (!found && (key.zero_is_null || is_truth) && json_.is_null(std::string(key.key)))
+      return set(0);
     if (!found && key.absent) return set(*key.absent);
     // By transformers' rule it follows from lengths.
     const bool is_longrope = spec_.rope_scaling == RopeScaling::longrope;
@@ -179,8 +194,13 @@ class Reader {
       return read_choice(*place, **choice, key.names.empty() ? (*choice)->hf_names : key.names);
     std::visit([&](const auto& member) { read_member(*place, member); }, field.member);
     // 0 stands for another value in a run file alone.
-    if (const auto number = number_of(field, spec_); number && !is_within(field.bounds, *number))
+    const auto number = number_of(field, spec_);
+    if (number && !is_within(field.bounds, *number))
       bad(place->key, number_text(field), field_text(field, spec_));
+    const bool stands_for_another =
+        field.origin == FieldOrigin::derived || (key.zero_is_null && !is_rope(key.key));
+    if (number && *number == 0 && stands_for_another)
+      bad(place->key, key.zero_is_null ? "null, or a number above 0" : "a number above 0", "0");
   }
 
   void read_member(const Place& place, int64_t ModelSpec::*member) {
@@ -246,10 +266,17 @@ class Reader {
     void operator()(const ModelEnum* m) const { m->set(spec, static_cast<int>(value)); }
   };
 
-  void expect_neutral(const ModelDef& def, const HfNeutral& neutral) const {
+  // `absent`: what a file without the key says by it; "": nothing.
+  void expect_neutral(const ModelDef& def, const HfNeutral& neutral,
+                      const std::string& absent = "") const {
     const std::optional<Place> place = place_of(neutral.key);
-    if (!place || !place->object.has(place->key)) return;
-    const Json& value = place->object.at(place->key);
+    if (!place) return;
+    const bool is_there = place->object.has(place->key);
+    const bool is_no_truth = place->object.is_null(place->key) && neutral.value == "true";
+    if (!is_there && absent.empty() && !is_no_truth) return;
+    const Json value = is_there      ? place->object.at(place->key)
+                       : is_no_truth ? Json()
+                                     : parse_own_json(absent);
     for (const std::string_view expected : {neutral.value, neutral.also}) {
       if (!expected.empty() && value == parse_own_json(expected)) return;
     }

@@ -70,8 +70,9 @@ void put_fixed_keys(const ModelSpec& full, Json& json) {
     at[std::string(neutral.key.substr(slash + 1))] = parse_own_json(neutral.value);
   }
   if (def.hf_followers != nullptr) {
-    for (const HfFollower& one : def.hf_followers(full))
-      json[std::string(one.key)] = parse_own_json(one.value);
+    for (const HfFollower& one : def.hf_followers(full)) {
+      if (one.is_written) json[std::string(one.key)] = parse_own_json(one.value);
+    }
   }
 }
 
@@ -114,8 +115,10 @@ std::string hf_config_text(const ModelSpec& spec) {
     Json value = std::visit(JsonValue{full, key}, field.member);
     if (!key.gate.empty()) json[std::string(key.gate)] = value != 0;
     if (key.zero_is_null && value == 0) value = nullptr;
-    if (is_window_rope(key.newer)) {
-      window_parameters = {{"rope_type", "default"}, {without_object(key.newer), value}};
+    const bool is_of_windows = is_window_rope(key.key);  // and has no older spelling
+    if (is_of_windows || is_window_rope(key.newer)) {
+      window_parameters = {{"rope_type", "default"}, {"rope_theta", value}};
+      if (is_of_windows) continue;
     } else if (is_rope(key.newer)) {
       parameters[without_object(key.newer)] = value;
     }

@@ -28,6 +28,32 @@ void bad_key(const JsonObject& json, std::string_view key, std::string_view expe
               expected, got);
 }
 
+bool has_rope_by_layer(const ModelDef& def, const JsonObject& json) {
+  if (find_hf_key(def, "window_rope_theta") == nullptr || !json.has(kRopeByLayer)) return false;
+  const Json& rope = json.at(kRopeByLayer);
+  return rope.is_object() && (rope.contains(kFullLayers) || rope.contains(kWindowLayers));
+}
+
+void expect_rope_of_layers(const ModelDef& def, const JsonObject& json) {
+  if (find_hf_key(def, "window_rope_theta") == nullptr || !json.has(kRopeByLayer)) return;
+  if (!has_rope_by_layer(def, json)) {
+    if (asks_nothing(json.at(kRopeByLayer))) return;
+    bad_key(json, kRopeByLayer, "an object for full_attention and one for sliding_attention",
+            "values for all layers");
+  }
+  if (!json.has(kRopeOfAll) || asks_nothing(json.at(kRopeOfAll))) return;
+  const Json full = json.at(kRopeByLayer).value(kFullLayers, Json::object());
+  if (!full.is_object()) return;
+  for (const auto& [key, value] : json.object(kRopeOfAll).items()) {
+    const Json same = key == "type" ? full.value("rope_type", Json()) : Json();
+    if (full.value(key, same) == value) continue;
+    bad_key(json, fmt::format("{}.{}", kRopeOfAll, key),
+            fmt::format("what {}.{} says ({})", kRopeByLayer, kFullLayers,
+                        full.value(key, same).dump()),
+            value.is_structured() ? value.type_name() : value.dump());
+  }
+}
+
 void read_no_rope_layers(const ModelDef& def, const JsonObject& json, ModelSpec& spec) {
   const Json& list = list_of_layers(json, spec, "no_rope_layers");
   const auto is_without = [&](int64_t layer) { return list[static_cast<size_t>(layer)] == 0; };
@@ -54,6 +80,12 @@ void take_usual_layers(const ModelDef& def, const JsonObject& json, ModelSpec& s
   if (find_hf_key(def, kLayerTypes.field) == nullptr) return;
   if (def.full_every == 0 || !json.has(kWindowPattern)) return;
   const int64_t every = json.integer(kWindowPattern);
+  if (!def.reads_window_pattern && every != def.full_every) {
+    bad_key(json, kWindowPattern,
+            fmt::format("{} without layer_types for model_type {}", def.full_every, def.name),
+            fmt::to_string(every));
+  }
+  if (every == def.full_every) return;
   if (every < 1)
     bad_key(json, kWindowPattern, "1 or more without layer_types", fmt::to_string(every));
   for (int64_t i = 0; i < std::min<int64_t>(spec.layers, kMaxLayers); ++i)

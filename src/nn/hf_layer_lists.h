@@ -14,12 +14,18 @@ inline constexpr const char *kLayerTypesKey = "layer_types",
                             *kLayerConfig = "per_layer_config";
 inline constexpr const char *kFullLayers = "full_attention", *kWindowLayers = "sliding_attention",
                             *kLinearLayers = "linear_attention";
+inline constexpr const char *kRopeByLayer = "rope_parameters", *kRopeOfAll = "rope_scaling";
 inline constexpr int64_t kMaxLayers = 4096;
 
 // "[config.json] FILE: 'KEY': expected ..., got ...".
 [[noreturn]] void bad_key(const JsonObject& json, std::string_view key, std::string_view expected,
                           std::string_view got);
 
+// Whether rope_parameters has an object for each sort of layer, of a model whose angles differ so.
+bool has_rope_by_layer(const ModelDef& def, const JsonObject& json);
+// Of such a model: rope_parameters has these objects, and rope_scaling beside it says the same of
+// full_attention.
+void expect_rope_of_layers(const ModelDef& def, const JsonObject& json);
 // A 1 for each layer with rotary positions: every n-th must be without.
 void read_no_rope_layers(const ModelDef& def, const JsonObject& json, ModelSpec& spec);
 // Without layer_types: all layers but each n-th have a window, by a key or by the kind, or are of

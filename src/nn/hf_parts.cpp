@@ -1,5 +1,7 @@
 #include "nn/hf_parts.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <span>
 #include <string>
@@ -60,7 +62,8 @@ const Classifier* classifier_of(const Json& config, std::string_view Classifier:
   return found == std::end(kClassifiers) ? nullptr : &*found;
 }
 
-// As a vision model alone says it; other classes of the kind stay, and are not known.
+// As a vision model alone says it; other classes of the kind stay, and are not known. Nor are keys
+// of a vision model beside its object, which transformers does not read.
 void flatten_classifier(Json& config) {
   const std::string vision(kVisionPart);
   const Classifier* whole = classifier_of(config, &Classifier::type);
@@ -70,8 +73,12 @@ void flatten_classifier(Json& config) {
   Json part = config.value(vision, Json());
   if (part.is_null()) part = Json::object();
   if (!part.is_object()) return;
+  const std::vector<HfKey> keys = hf_keys_of(*find_model(whole->part));
   for (const auto& [key, value] : config.items()) {
-    if (key != vision && key != "model_type" && !is_in(kOfText, key)) part[key] = value;
+    if (key == vision || key == "model_type" || is_in(kOfText, key)) continue;
+    const bool is_of_part = std::ranges::count(keys, key, &HfKey::key) > 0;
+    const bool is_told = is_of_part && part.value(key, Json()) != value;
+    part[is_told ? fmt::format("{} outside of {}", key, vision) : key] = value;
   }
   if (!part.contains("model_type")) part["model_type"] = std::string(whole->part);
   config = std::move(part);

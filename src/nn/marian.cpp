@@ -40,9 +40,11 @@ constexpr HfNeutral kNeutrals[] = {
 
 std::vector<HfFollower> followers(const ModelSpec& spec) {
   return {{.key = "decoder_ffn_dim", .value = std::to_string(spec.ffn)},
-          {.key = "decoder_attention_heads", .value = std::to_string(spec.heads)},
+          {.key = "decoder_attention_heads", .value = std::to_string(spec.heads), .absent = "16"},
           {.key = "decoder_vocab_size", .value = std::to_string(spec.vocab)},
-          {.key = "num_hidden_layers", .value = std::to_string(spec.layers)}};
+          {.key = "num_hidden_layers", .value = std::to_string(spec.layers)},
+          follower_name("hidden_size", spec.hidden),
+          follower_name("num_attention_heads", spec.heads)};
 }
 
 // Tables that are `shared`, and sines that are computed.

@@ -111,10 +111,11 @@ struct ModelDef {
   std::string_view head = "lm_head.weight";
   Positions positions = Positions::rotary;
   MlpKind mlp = MlpKind::gated;
-  double usual_norm_eps = 1e-5;  // of new models, and where config.json has no key for it
-  bool grouped_heads = true;     // whether query heads may share keys and values
-  int64_t full_every = 0;        // new models have a window in all but each n-th layer
-  bool last_is_full = false;     // and in their last; other models are refused
+  double usual_norm_eps = 1e-5;       // of new models, and where config.json has no key for it
+  bool grouped_heads = true;          // whether query heads may share keys and values
+  int64_t full_every = 0;             // new models have a window in all but each n-th layer
+  bool reads_window_pattern = false;  // whether a file may have another n
+  bool last_is_full = false;          // and but the last; files with a window there are refused
   RotatedLayers rotated = RotatedLayers::all;
   bool plain_linears = true;  // whether Hugging Face stores their weights [out, in]
   // Keys of its config.json in the order they are read, shared ones and its own, which take the

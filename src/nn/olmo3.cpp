@@ -12,10 +12,7 @@ constexpr HfKey kKeys[] = {
     {.field = "sliding_window", .key = "sliding_window", .absent = 4096, .zero_is_null = true},
     kLayerTypes,
     {.field = "rope_theta", .key = "rope_theta", .newer = "rope/rope_theta", .absent = 500000},
-    {.field = "window_rope_theta",
-     .key = "rope_local_base_freq",
-     .newer = "rope/sliding_attention/rope_theta",
-     .absent = 500000}};
+    {.field = "window_rope_theta", .key = "rope/sliding_attention/rope_theta", .absent = 500000}};
 constexpr HfNeutral kNeutrals[] = {
     {.key = "rope/sliding_attention/rope_type", .value = "\"default\""},
     {.key = "rope/sliding_attention/type", .value = "\"default\""},

@@ -46,7 +46,11 @@ constexpr HfNeutral kNeutrals[] = {
 std::vector<HfFollower> followers(const ModelSpec& spec) {
   const bool is_gated = spec.feed_forward == FeedForward::gated_gelu;
   return {{.key = "dense_act_fn", .value = is_gated ? "\"gelu_new\"" : "\"relu\""},
-          {.key = "is_gated_act", .value = is_gated ? "true" : "false"}};
+          {.key = "is_gated_act", .value = is_gated ? "true" : "false"},
+          follower_name("hidden_size", spec.hidden),
+          follower_name("num_attention_heads", spec.heads),
+          follower_name("num_hidden_layers", spec.layers),
+          follower_name("head_dim", spec.head_dim)};
 }
 
 // Tables that are `shared`, whatever files hold, and a bias that attention to the source has in no

@@ -19,17 +19,30 @@ bool looks_like_llama2c(std::string_view bytes) {
   return bytes.size() >= 4 && bytes[3] == '\0' && bytes[2] == '\0';
 }
 
+void expect_no_pattern(const std::string& path, const TokenizerOptions& options) {
+  if (options.pattern.empty()) return;
+  throw Error(ErrorCode::invalid_argument,
+              "--pattern: expected it with tiktoken's ranks or a vocab.json, got '{}', which says "
+              "its words itself",
+              path);
+}
+
 std::unique_ptr<Tokenizer> read_json(const TokenizerFile& file, const TokenizerOptions& options) {
   Json json = parse_json(file.bytes, file.path);
-  if (json.contains("model") && json.at("model").is_object())
+  if (json.contains("model") && json.at("model").is_object()) {
+    expect_no_pattern(file.path, options);
     return read_tokenizer_json(file, with_config(file, std::move(json)));
+  }
   const bool is_vocabulary =
       !json.empty() &&
       std::all_of(json.begin(), json.end(), [](const Json& id) { return id.is_number_integer(); });
   if (!is_vocabulary) {
     bad_tokenizer(file.path, "expected a tokenizer.json or a vocab.json, got other JSON");
   }
-  if (is_marian_vocabulary(file)) return read_marian_tokenizer(file, json);
+  if (is_marian_vocabulary(file)) {
+    expect_no_pattern(file.path, options);
+    return read_marian_tokenizer(file, json);
+  }
   return read_vocab_and_merges(file, json, options);
 }
 
@@ -89,7 +102,10 @@ std::optional<std::string> find_tokenizer(const Files& files, const std::string&
 
 std::unique_ptr<Tokenizer> make_tokenizer(const Files& files, const std::string& path,
                                           const TokenizerOptions& options) {
-  if (path == "bytes") return byte_tokenizer();
+  if (path == "bytes") {
+    expect_no_pattern(path, options);
+    return byte_tokenizer();
+  }
   if (files.exists(path) && files.is_directory(path)) {
     const auto found = find_tokenizer(files, path);
     if (found) return make_tokenizer(files, *found, options);
@@ -111,8 +127,10 @@ std::unique_ptr<Tokenizer> make_tokenizer(const Files& files, const std::string&
     bad_tokenizer(path, "expected a tokenizer, got {}", kLfsAdvice);
   }
   if (looks_like_json(file.bytes)) return read_json(file, options);
-  if (file.bytes.starts_with("GGUF")) return read_gguf_vocabulary(file);
-  if (is_rank_file(file.bytes)) return read_rank_file(file, options);
+  const bool is_gguf = file.bytes.starts_with("GGUF");
+  if (!is_gguf && is_rank_file(file.bytes)) return read_rank_file(file, options);
+  expect_no_pattern(path, options);
+  if (is_gguf) return read_gguf_vocabulary(file);
   if (is_sentencepiece_model(file.bytes)) return read_sentencepiece_model(file);
   if (is_piece_list(file.bytes)) return read_piece_list(file);
   if (looks_like_llama2c(file.bytes)) return read_llama2c_tokenizer(file);

@@ -92,8 +92,9 @@ std::span<const int32_t> without_ends(const Tokenizer& tokenizer, std::span<cons
 std::unique_ptr<Tokenizer> byte_tokenizer();
 
 struct TokenizerOptions {
-  std::string pattern;  // of words, for rank files whose vocabulary is not known: a regular
-                        // expression, or gpt2, cl100k, llama3, qwen
+  // Of words, for tiktoken's ranks and a vocab.json: a regular expression, or gpt2, cl100k, llama3,
+  // qwen. Refused beside other files, which say it themselves.
+  std::string pattern;
 };
 
 // `path` is "bytes", or a file or model folder as find_tokenizer() takes it. docs/tokenizers.md

@@ -9,10 +9,12 @@
 #include "config/report.h"
 #include "config/table.h"
 #include "data/row_source.h"
+#include "data/shards.h"
 #include "nn/fields.h"
 #include "nn/model.h"
 #include "optim/state_format.h"
 #include "passes/precision/recipe.h"
+#include "train/data_entries.h"
 #include "train/run_inputs.h"
 #include "train/run_setup.h"
 #include "train/text_rows.h"
@@ -52,6 +54,16 @@ void add_formats(const LinearFormats& linears, Facts& facts) {
     if (format->quantized) facts.formats.push_back(*format);
   }
   if (linears.dy.quantized) facts.gradients.push_back(linears.dy);
+}
+
+// Whether a file of text is among those that are read, one that is no shard of tokens.
+bool reads_plain_text(const RunConfig& config) {
+  const auto is_text = [&](const std::string& path) {
+    return !is_shard_name(path) &&
+           !(has_conversations(config) && holds_conversations(posix_files(), path));
+  };
+  return config.data.train.empty() || std::ranges::any_of(config.data.train, is_text) ||
+         std::ranges::any_of(config.data.val, is_text);
 }
 
 // Sources and targets, where a model that translates is not given text with spans left out.
@@ -171,8 +183,10 @@ constexpr Need kNeeds[] = {
     {"optim.f32_below", "states that are not f32",
      [](const Facts& f) { return f.any_state(is_narrow); }},
     {"data.tokenizer", "a model that reads text", [](const Facts& f) { return f.reads_text; }},
-    {"data.document_separator", "text",
-     [](const Facts& f) { return f.reads_text && !f.has_arrays; }},
+    {"data.document_separator", "text that is neither conversations nor labeled",
+     [](const Facts& f) {
+       return f.reads_text && !f.has_arrays && !f.has_labels && reads_plain_text(f.config);
+     }},
     {"data.too_long", "data.pack, data.chat.template or pairs of a model that translates",
      [](const Facts& f) {
        return f.config.data.pack || has_conversations(f.config) || reads_pairs(f);

@@ -9,6 +9,7 @@
 #include "base/few.h"
 #include "base/hash.h"
 #include "data/images/image_files.h"
+#include "data/images/picture_notes.h"
 #include "data/text_files.h"
 
 namespace octet {
@@ -118,6 +119,10 @@ class Unread {
     if (++n_left_out_ <= kMaxWarnings) log_.warning("{}; it is left out", why);
   }
   void add_links(int64_t n) { n_links_ += n; }
+  void add_part(std::string_view part, const std::string& path) {
+    Pictures& pictures = parts_[part];
+    if (++pictures.n == 1) pictures.first = path;
+  }
   void add_other(const std::string& path) {
     const std::string name = file_name(path);
     const size_t dot = name.rfind('.');
@@ -129,6 +134,10 @@ class Unread {
       log_.warning("[images] '{}': {} pictures are left out in all", folder_, n_left_out_);
     if (n_links_ > 0)
       log_.warning("[images] '{}': {} symbolic links are left out", folder_, n_links_);
+    for (const auto& [part, pictures] : parts_) {
+      log_.warning("[images] '{}': pictures that {}: {}; the first is '{}'", folder_, part,
+                   pictures.n, pictures.first);
+    }
     if (endings_.empty()) return;
     std::vector<std::string> counts;
     for (const auto& [ending, n] : endings_) counts.push_back(fmt::format("{} ({})", ending, n));
@@ -144,6 +153,11 @@ class Unread {
   int64_t n_left_out_ = 0, n_links_ = 0;
   std::map<std::string, int64_t> endings_;
   std::string first_;
+  struct Pictures {
+    int64_t n = 0;
+    std::string first;
+  };
+  std::map<std::string_view, Pictures> parts_;  // by what is not read of them
 };
 
 // By number, for folders with these names.
@@ -242,6 +256,10 @@ class FolderImages : public ImageSource {
       try {
         const auto file = files_.open(path);
         check_is_whole(*file, limits_);
+        constexpr uint64_t kBeginning = 4096;  // where files say what a picture has
+        for (const std::string_view part :
+             unread_parts(read_range(*file, 0, std::min(kBeginning, file->size()))))
+          unread.add_part(part, path);
         pictures_.push_back({path, file->size(), label});
       } catch (const Error& error) {
         unread.add_left_out(error.what());

@@ -24,7 +24,7 @@ struct Image {
 
 // The pixels that Pillow gives, bit for bit, by its modes L and RGB: alpha is dropped, palettes and
 // CMYK become RGB (as Adobe's programs store it, inverted), of 16 bits the upper 8 stay, and a
-// rotation in EXIF is not applied. Gray stays one channel.
+// rotation in EXIF is not applied (picture_notes.h does). Gray stays one channel.
 // Throws Error{bad_data}, "[images] NAME: ...", for other data, damaged or truncated data, and what
 // is beyond the limits or more than a file of its size can hold. Any thread.
 Image decode_image(std::span<const std::byte> bytes, const std::string& name,

@@ -4,8 +4,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/bytes.h"
 #include "base/files.h"
 #include "data/images/image.h"
+#include "data/images/picture_notes.h"
 #include "data/images/transforms.h"
 #include "unit/base/error_of.h"
 
@@ -174,6 +176,81 @@ TEST(Images, chunks_of_a_png_lie_within_its_file) {
 TEST(Images, data_of_another_kind_is_named) {
   EXPECT_EQ(error_of([] { decode_image(as_bytes("GIF89a"), "'x'"); }),
             "[images] 'x': expected a PNG or JPEG file, got other data");
+}
+
+// The pictures of Pillow's exif_transpose.
+TEST(Images, are_turned_as_their_orientation_says) {
+  const auto letters = [](const Image& image) {
+    std::string text;
+    for (int64_t y = 0; y < image.height; ++y) {
+      for (const uint8_t letter : image.row(0, y)) text += static_cast<char>(letter);
+      text += ' ';
+    }
+    return text;
+  };
+  Image image(1, 3, 2);
+  image.pixels = {'a', 'b', 'c', 'd', 'e', 'f'};
+  const std::string expected[] = {"ab cd ef ", "ba dc fe ", "fe dc ba ", "ef cd ab ",
+                                  "ace bdf ",  "eca fdb ",  "fdb eca ",  "bdf ace "};
+  for (int orientation = 1; orientation <= 8; ++orientation)
+    EXPECT_EQ(letters(turned(image, orientation)), expected[orientation - 1]) << orientation;
+}
+
+// A directory of two entries, the second Orientation, in either order of bytes.
+std::string tiff_of(int orientation, bool is_little) {
+  std::string text = is_little ? "II*" : "MM";
+  const auto put = [&](int value, int n) {
+    for (int i = 0; i < n; ++i) text += static_cast<char>(value >> 8 * (is_little ? i : n - 1 - i));
+  };
+  is_little ? put(0, 1) : put(42, 2);
+  put(8, 4);  // where the directory begins
+  put(2, 2);
+  for (const int tag : {0x100, 0x112}) {
+    put(tag, 2);
+    put(3, 2);
+    put(1, 4);
+    put(tag == 0x112 ? orientation : 5, 2);
+    put(0, 2);
+  }
+  return text;
+}
+
+TEST(Images, have_an_orientation_in_jpeg_and_png) {
+  const auto of = [](const std::string& file) { return exif_orientation(as_bytes(file)); };
+  const std::string png = posix_files().read_text(kFolder + "rgb.png");
+  const std::string jpeg = posix_files().read_text(kFolder + "gray.jpg");
+  EXPECT_EQ(of(png), 1);
+  EXPECT_EQ(of(jpeg), 1);
+  for (const bool is_little : {false, true}) {
+    for (const int orientation : {1, 6, 8, 9}) {
+      const std::string tiff = tiff_of(orientation, is_little), exif("Exif\0\0", 6);
+      const auto n = static_cast<char>(2 + exif.size() + tiff.size());
+      const std::string app1 = "\xFF\xE1" + std::string(1, '\0') + n + exif + tiff;
+      const int expected = orientation == 9 ? 1 : orientation;
+      EXPECT_EQ(of(jpeg.substr(0, 2) + app1 + jpeg.substr(2)), expected);
+      const std::string chunk =
+          std::string(3, '\0') + static_cast<char>(tiff.size()) + "eXIf" + tiff + "crc.";
+      constexpr size_t kHeader = 33;  // signature and IHDR
+      EXPECT_EQ(of(png.substr(0, kHeader) + chunk + png.substr(kHeader)), expected);
+      for (size_t n_kept = 0; n_kept < app1.size(); ++n_kept)  // cut short: as without
+        EXPECT_EQ(of(jpeg.substr(0, 2) + app1.substr(0, n_kept)), 1);
+    }
+  }
+}
+
+TEST(Images, say_what_of_a_file_is_not_read) {
+  using testing::ElementsAre;
+  const auto parts = [](const std::string& name) {
+    return unread_parts(posix_files().read_bytes(kFolder + name));
+  };
+  EXPECT_THAT(parts("rgb.png"), ElementsAre());
+  EXPECT_THAT(parts("gray.jpg"), ElementsAre());
+  for (const char* name : {"rgba.png", "gray_alpha.png", "palette_alpha.png"})
+    EXPECT_THAT(parts(name), ElementsAre(HasSubstr("alpha"))) << name;
+  EXPECT_THAT(parts("sixteen_bits.png"), ElementsAre(HasSubstr("16 bits")));
+  const std::string png = posix_files().read_text(kFolder + "rgb.png");
+  const std::string animated = png.substr(0, 33) + std::string("\0\0\0\0acTLcrc.", 12);
+  EXPECT_THAT(unread_parts(as_bytes(animated)), ElementsAre(HasSubstr("animated")));
 }
 
 }  // namespace

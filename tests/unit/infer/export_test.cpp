@@ -457,6 +457,11 @@ TEST(QuantizedWeights, are_read_in_every_layout) {
             "'quantization_config.format': expected float-quantized, int-quantized, "
             "mxfp8-quantized, naive-quantized, pack-quantized, mixed-precision, got "
             "\"nvfp4-pack-quantized\"");
+  std::string of_integers = groups;
+  of_integers.replace(of_integers.find("float\","), 5, "int");
+  EXPECT_EQ(error({1}, of_integers),
+            "'model.layers.0.mlp.down_proj.weight' must be I8, as the weights.type of its group "
+            "says, got F8_E4M3");
 }
 
 // Activation quantizers as the folder's config and its scales say.

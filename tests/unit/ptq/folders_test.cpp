@@ -205,11 +205,11 @@ TEST_F(Folders, algorithm_1_shares_the_scale_of_an_input_where_it_is_asked_to) {
 
 TEST_F(Folders, scales_of_a_cache_and_of_outputs_are_named_where_they_are_not_used) {
   quantize("q", {.format = PtqFormat::e4m3, .method = PtqMethod::max});
-  const auto said = [&] {
+  const auto said = [&](const char* from = "kv_cache_scheme") {
     std::string text;
     const Log log([&](LogLevel, const std::string& line) { text += line; });
     find_model_source(posix_files(), folder_ / "q", log);
-    return text.substr(std::min(text.size(), text.find("kv_cache_scheme")));
+    return text.substr(std::min(text.size(), text.find(from)));
   };
   EXPECT_EQ(said(), "");
   Json config = Json::parse(posix_files().read_text(folder_ / "q/config.json"));
@@ -233,6 +233,12 @@ TEST_F(Folders, scales_of_a_cache_and_of_outputs_are_named_where_they_are_not_us
             "kv_cache_scheme, output_activations, 2 scales such as "
             "'model.layers.0.self_attn.k_scale' are not used: the KV cache and outputs are not "
             "quantized");
+  config.erase("quantization_config");  // as older versions of ModelOpt write it
+  folder_.put("q/config.json", config.dump());
+  folder_.put("q/hf_quant_config.json",
+              R"({"quantization":{"quant_algo":"FP8","kv_cache_quant_algo":"FP8"}})");
+  const std::string of_modelopt = said("kv_cache_quant_algo");
+  EXPECT_TRUE(of_modelopt.starts_with("kv_cache_quant_algo, 2 scales such as")) << of_modelopt;
 }
 
 TEST_F(Folders, linears_in_sixteen_bits_that_nothing_ignores_are_named) {

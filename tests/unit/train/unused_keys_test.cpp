@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "infer/model_spec.h"
+#include "unit/base/scratch_folder.h"
 
 namespace octet::train_unused_keys_test {
 namespace {
@@ -116,6 +117,23 @@ TEST(UnusedKeys, are_told_with_their_place_and_what_they_lack) {
               Log([&](LogLevel, const std::string& text) { said.push_back(text); }));
   EXPECT_THAT(said, ElementsAre("a.yaml:1: data.images.pad = 4 has no effect without "
                                 "data.images.crop: random"));
+}
+
+TEST(UnusedKeys, a_separator_of_documents_is_for_text_alone) {
+  const test::ScratchFolder folder;
+  const std::string text = folder.put("a.txt", "one x two"), chat = folder.put("a.json", "[]");
+  const std::string key = "data.document_separator", separator = key + "=x",
+                    of_chat = "data.chat.template=chatml";
+  const auto of = [&](const std::string& train, std::vector<std::string> more) {
+    more.push_back(separator);
+    more.push_back("data.train=" + train);
+    return unused(more);
+  };
+  EXPECT_THAT(of("[" + chat + "]", {of_chat}), ElementsAre(key));
+  EXPECT_THAT(of("[" + chat + ", " + text + "]", {of_chat}), IsEmpty());
+  EXPECT_THAT(of("[" + text + "]", {}), IsEmpty());
+  EXPECT_THAT(of("[tokens.npy]", {}), ElementsAre(key));
+  EXPECT_THAT(of("[" + text + "]", {"model.kind=bert", "model.head=classes"}), ElementsAre(key));
 }
 
 class Zeros : public TokenSource {
