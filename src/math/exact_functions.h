@@ -49,7 +49,7 @@ OCTET_HOST_DEVICE inline float inverse_exact(float x) {
 
 // 1 / (1 + e^-x), with a relative error below 2^-21; 0 below -87.
 OCTET_HOST_DEVICE inline float logistic_exact(float x) {
-  // Of NaN a number: factors of NaN make NaN of it.
+  // NaN gives a number: factors of NaN make NaN of it.
   const float y = inverse_exact(1.0f + exp_exact(fminf(-x, 87.0f)));
   return x < -87.0f ? 0.0f : y;
 }
@@ -63,8 +63,8 @@ OCTET_HOST_DEVICE inline float log_exact(float x) {
 struct SineCosine {
   float sine, cosine;
 };
-// Of an angle below 2^31, rounded from doubles whose error is about 2^-53: angle = n pi / 2 + r,
-// |r| <= pi / 4, and the series of both.
+// Sine and cosine of an angle below 2^31, rounded from doubles whose error is about 2^-53:
+// angle = n pi / 2 + r, |r| <= pi / 4, and the series of both.
 OCTET_HOST_DEVICE inline SineCosine sine_cosine_exact(double angle) {
   constexpr double kTwoOverPi = 0x1.45f306dc9c883p-1;
   constexpr double kHalfPi = 0x1.921fb54442d18p+0, kRest = 0x1.1a62633145c07p-54;

@@ -74,7 +74,7 @@ struct OctetCudaRanks {
   int32_t n_regions, reserved;
   void* const* own;      // regions of this rank, as they were shared
   const int64_t* bytes;  // of each
-  // Of the host's ranks: [n_local][n_regions][OCTET_CUDA_HANDLE_BYTES]; null where n_local is 1
+  // Handles of the host's ranks: [n_local][n_regions][OCTET_CUDA_HANDLE_BYTES]; null: n_local is 1
   const uint8_t* handles;
 };
 
@@ -147,7 +147,7 @@ struct OctetCudaApi {
   int (*prepare)(const struct OctetCudaKernel* kernel, void** handle);
   int (*launch)(void* handle, const struct OctetCudaLaunch* launch);
   int (*forget)(void* handle);
-  // What is launched between begin and end is recorded and not run.
+  // Launches between begin and end are recorded and not run.
   int (*record_begin)(void);
   int (*record_end)(void** recording);
   int (*record_replay)(void* recording);
@@ -176,8 +176,8 @@ struct OctetCudaApi {
   // Opens the others' regions; kernels between ranks may be prepared from then on.
   int (*connect)(const struct OctetCudaRanks* ranks);
   int (*leave)(void);  // behind the last work between ranks
-  // As synchronize, for so many milliseconds. Then it ends the waiting for other ranks itself, and
-  // fails naming those that did not come.
+  // Like synchronize, for so many milliseconds. Then it ends the waiting for other ranks itself,
+  // and fails naming those that did not come.
   int (*await_ranks)(int32_t milliseconds);
 };
 

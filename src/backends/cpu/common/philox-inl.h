@@ -28,7 +28,7 @@ class Words {
       keys_[round][1] = key1;
     }
   }
-  // Of elements first to first + kWordsAtOnce; first is a multiple of 4.
+  // Words of elements first to first + kWordsAtOnce; first is a multiple of 4.
   HWY_INLINE void operator()(uint64_t first, uint32_t* words) const {
 #if HWY_TARGET == HWY_SCALAR
     for (uint64_t i = 0; i < kWordsAtOnce; ++i) words[i] = stream_.bits(first + i);

@@ -53,7 +53,7 @@ struct KeyRange {
   int64_t begin = 0, end = 0;
 };
 
-// Of the mask, for a query at this place.
+// Keys of the mask, for a query at this place.
 KeyRange masked(const AttentionAttrs& a, int64_t place) {
   KeyRange keys{0, a.kv_len};
   if (a.mask == AttentionMask::causal) {

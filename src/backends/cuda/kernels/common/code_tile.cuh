@@ -15,7 +15,7 @@ inline constexpr int kPieces = kTile / kChunk;                           // of a
 inline constexpr int kPiecesPerThread = kTile * kPieces / kTileThreads;  // 4
 inline constexpr int kRowsPerStep = kTileThreads / kPieces;              // 32
 
-// Where a piece stands, in pieces.
+// Slot of a piece, in pieces.
 __device__ __forceinline__ int tile_slot(int row, int piece) {
   return row * kPieces + (piece ^ ((row & 1) | ((row >> 3) & 6)));
 }
@@ -38,7 +38,7 @@ __device__ __noinline__ inline void store_bytes(uint8_t* to, uint4 codes, int64_
   }
 }
 
-// What a thread keeps of its place in the columns of all tiles: two columns, of which it takes
+// A thread's place in the columns of all tiles: two columns, of which it takes
 // twice sixteen rows. A warp takes 16 columns.
 struct TileReader {
   int column = static_cast<int>(threadIdx.x) / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4 * 2;
@@ -49,7 +49,7 @@ struct TileReader {
   __device__ __forceinline__ void keep() { asm volatile("" : "+r"(column), "+r"(row), "+r"(slot)); }
 
  private:
-  // Of row 2 q + b of a block, 16 q + b of the tile; blocks are two rows apart.
+  // Slot of row 2 q + b of a block, 16 q + b of the tile; blocks are two rows apart.
   static __device__ __forceinline__ int first_slot() {
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
     return tile_slot(lane % 8 / 2 * 16 + lane % 2, warp) + lane / 8 * 2 * kPieces;

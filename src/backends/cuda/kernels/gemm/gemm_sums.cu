@@ -29,7 +29,7 @@ uint32_t code_at(const std::vector<std::byte>& bytes, int64_t i, Dtype dtype) {
   return code;
 }
 
-// Of a factor's type.
+// Value of a factor's type.
 float decoded(Dtype dtype, uint32_t code) {
   switch (dtype) {
     case Dtype::e4m3:
@@ -45,7 +45,7 @@ float decoded(Dtype dtype, uint32_t code) {
   }
 }
 
-// Of a result's.
+// Code of a result's type.
 uint32_t encoded(Dtype dtype, float x) {
   switch (dtype) {
     case Dtype::f32:

@@ -1,4 +1,4 @@
-// Whether an algorithm of the library adds as math/tensor_sums.h says: what it makes of a trial's
+// Test that an algorithm of the library adds as math/tensor_sums.h says: what it makes of a trial's
 // random factors, whose scales are 1, is compared with the rule in 32 rows by 32 columns, the first
 // 16 and the last 16 of each.
 #pragma once
