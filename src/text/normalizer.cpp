@@ -8,7 +8,7 @@
 namespace octet {
 namespace {
 
-// What the steps of one text may take.
+// Limits of the steps of one text.
 struct Limits {
   size_t n_bytes;
   MatchBudget& matching;
@@ -106,7 +106,7 @@ std::string step(const std::shared_ptr<const UnicodeNormalizer>& form, std::stri
   return out;
 }
 
-// Whether the first character of what a step makes comes from the first of its text.
+// True if the first character of what a step makes comes from the first of its text.
 bool keeps_first(const ReplaceText& replace, std::string_view text, MatchBudget&) {
   if (!text.starts_with(replace.from)) return true;
   return !replace.to.empty() && decode_utf8(text, 0).length == replace.from.size();
@@ -132,7 +132,7 @@ bool keeps_first(const MapCharacters& map, std::string_view text, MatchBudget&) 
   return !mapped.empty();
 }
 
-// What is prepended belongs to the first character, and so does what a table leaves of it.
+// Prepended text belongs to the first character, and so does what a table leaves of it.
 template <typename Step>
 bool keeps_first(const Step&, std::string_view, MatchBudget&) {
   return true;
