@@ -1,4 +1,4 @@
-// What the weights of convolutions in files lack to be those of a model: the order of their
+// Changes that make the weights of convolutions in files those of a model: the order of their
 // elements, and, of a model whose batch norms are folded, what the norms behind them do.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace octet {
 
-// Of a row, an output channel: in files [n_in, n_taps], in memory [n_taps, n_in].
+// Order of a row, an output channel: in files [n_in, n_taps], in memory [n_taps, n_in].
 struct ChannelOrder {
   int64_t n_in = 1, n_taps = 1;
   int64_t row() const { return n_in * n_taps; }

@@ -48,7 +48,7 @@ class Parameter {
   const Shape& shape() const { return spec_.shape; }
   void read(int64_t first, std::span<float> out) const { weights_.read_master(spec_, first, out); }
 
-  // Whether all elements are the base's, or what these round to in the type that the run computed
+  // True if all elements are the base's, or what these round to in the type that the run computed
   // in.
   bool is_untouched() const {
     const std::scoped_lock lock(mutex_);

@@ -65,7 +65,7 @@ TensorSource stored_scales(const ExportWeights& weights, const ParameterSpec& pa
   return source_beside(weights.compute().files(), parameter.name + scales.substr(n_weight), scales);
 }
 
-// Whether the bytes of a tensor are those of a file: values and their order.
+// True if the bytes of a tensor are those of a file: values and their order.
 bool has_bytes_of_files(const ExportWeights& weights, const ParameterSpec& parameter) {
   const StoredTensor& stored = weights.compute().stored(parameter.name);
   const bool is_plain = stored.dtype && !is_quantized(*stored.dtype);
@@ -145,7 +145,7 @@ class QuantizedParameter : public MatrixQuantizer {
     weights_.read_master(parameter_, first, out);
   }
 
-  // As the run's forward GEMMs read it.
+  // True if the run's forward GEMMs read it so.
   static bool is_trained_as(const ExportWeights& weights, const ParameterSpec& parameter,
                             ExportDtype dtype) {
     if (dtype == ExportDtype::fp8_tensor) return !weights.trained_sharers(parameter.name).empty();
@@ -211,7 +211,7 @@ Dtype real_dtype(const ExportWeights& weights, const ParameterSpec& parameter, E
                                                                           : Dtype::bf16;
 }
 
-// Whether a weight is stored as this dtype would write it.
+// True if a weight is stored as this dtype would write it.
 bool is_so_stored(const ExportWeights& weights, const ParameterSpec& parameter, ExportDtype dtype) {
   const WeightReader::Scales* scales = weights.compute().scales(parameter.name);
   if (scales == nullptr || !weights.is_linear(parameter)) return false;

@@ -78,7 +78,7 @@ std::map<std::string, std::string> vocabulary_files(const Files& files, const Gg
           {"generation_config.json", gguf_generation_config(header).dump(1) + "\n"}};
 }
 
-// Of rope_freqs.weight; empty where there is none.
+// Values of rope_freqs.weight; empty where there is none.
 std::vector<float> frequency_divisors(const GgufReader& file) {
   constexpr int64_t kMost = 1 << 16;
   const GgufTensor* tensor = file.find(kGgufFrequencies);
@@ -115,7 +115,7 @@ Import opened_gguf(const Files& files, const std::string& path, const ExportOpti
   return {file, spec, dtype, options.nonfinite};
 }
 
-// Of the folder; what its readers refuse is refused here.
+// Content of the folder; what its readers refuse is refused here.
 ExportContent content_of(const Files& files, const Import& opened) {
   const auto from = std::make_shared<const Import>(opened);
   ExportContent content{.tensors = {},
@@ -132,7 +132,7 @@ ModelSource source_in(const std::string& folder, const ModelSpec& spec) {
   return source;
 }
 
-// Where each parameter lies.
+// Place of each parameter.
 std::map<std::string, GgufPlace> places_in(const Import& from) {
   std::map<std::string, GgufPlace> places;
   for (const ParameterSpec& p : model_parameters(from.spec)) {

@@ -1,4 +1,4 @@
-// Where a trained model lies: a run of ours, one of its checkpoints, or a Hugging Face folder.
+// Source of a trained model: a run of ours, one of its checkpoints, or a Hugging Face folder.
 #pragma once
 
 #include <optional>
@@ -35,7 +35,7 @@ enum class UnknownKeys : uint8_t { are_warnings, are_errors };
 void tell_unknown_keys(const Files& files, const std::string& model_folder, const Log& log,
                        UnknownKeys unknown);
 
-// Whether find_model_source() takes `path` for a run or one of its checkpoints.
+// True if find_model_source() takes `path` for a run or one of its checkpoints.
 bool is_run(const Files& files, const std::string& path);
 
 // `path` is RUN (its newest whole checkpoint), RUN/ckpt/step-N, a folder with config.json and
@@ -49,7 +49,7 @@ ModelSource find_model_source(Files& files, const std::string& path, const Log& 
 ModelSource with_adapter(const Files& files, ModelSource source, const std::string& adapter,
                          const Log& log = {});
 
-// Where the configuration names a model folder and leaves data.tokenizer out: that folder's.
+// Tokenizer of the model folder that the configuration names, where data.tokenizer is left out.
 void take_tokenizer_of_model(const Files& files, LoadedConfig& loaded);
 
 }  // namespace octet

@@ -15,7 +15,7 @@
 
 namespace octet {
 
-// What becomes of the matches of a Split.
+// Handling of the matches of a Split.
 enum class SplitBehavior {
   removed,
   isolated,
