@@ -11,8 +11,8 @@
 
 namespace octet {
 
-// Of these inputs, which the data has to bring, one is a real array a row, the pixels [C, S, S],
-// and at most one an index a row, the label. `transforms` but its channels and size, which the
+// Rows for these inputs, which the data has to bring: one is a real array a row, the pixels [C, S,
+// S], and at most one an index a row, the label. `transforms` but its channels and size, which the
 // pixels tell. A picture that turns out to be damaged when it is decoded is replaced by the next
 // whole one, with its label, and one warning. Throws Error{bad_data}, "[images] ...", where the
 // inputs are others, the pixels are of no square picture of 1 or 3 channels, or a label is not
