@@ -29,7 +29,7 @@ class ModelFiles {
   // Bytes [first, first + out.size()) of a tensor.
   void read(std::string_view name, std::span<std::byte> out, uint64_t first = 0) const;
   std::vector<std::byte> read(std::string_view name) const;
-  // Whether two tensors have the same bytes.
+  // True if two tensors have the same bytes.
   bool are_equal(std::string_view name, std::string_view other) const;
 
  private:
@@ -41,7 +41,7 @@ class ModelFiles {
   std::map<std::string, size_t, std::less<>> shard_index_;
 };
 
-// Whether a folder holds what ModelFiles::open looks for; a configuration alone is a model as well.
+// True if a folder holds what ModelFiles::open looks for; a configuration alone is a model as well.
 bool has_model_files(const Files& files, const std::string& folder);
 
 }  // namespace octet
