@@ -55,7 +55,7 @@ constexpr const TensorSums* find_tensor_sums(int capability, Dtype a, Dtype b) {
 }
 
 inline constexpr uint32_t kSumNan = 0x7FFFFFFFu;
-// Of sums that are subnormal in f32; what is recorded allows -134 too.
+// The bound for sums that are subnormal in f32; what is recorded allows -134 too.
 inline constexpr int kLowestLargest = -133;
 
 // A factor: significand with `fraction_of_factors` bits behind the point. Not finite: exponent
