@@ -16,11 +16,11 @@ namespace octet {
 namespace {
 
 constexpr std::string_view kLock = ".lock", kConfig = "config.yaml", kTelemetry = "telemetry.jsonl";
-// What a run writes under a fixed name, beside ckpt/.
+// Files that a run writes under a fixed name, beside ckpt/.
 constexpr std::string_view kFiles[] = {
     "config.yaml",     "config.json", "metrics.jsonl", "telemetry.jsonl",        "samples.jsonl",
     "algorithms.json", "trace.json",  "chat.json",     "generation_config.json", "sentence.json"};
-// Those that not every run writes, so that an older run's could stay.
+// Files that not every run writes, so that an older run's could stay.
 constexpr std::string_view kOptional[] = {
     "samples.jsonl", "algorithms.json",        "trace.json",
     "chat.json",     "generation_config.json", "sentence.json"};
@@ -77,7 +77,7 @@ bool is_model_description(const std::string& text) {
   return json.is_object() && (json.empty() || json.contains("model_type"));
 }
 
-// Whether a file that a run would replace holds what a run writes there.
+// True if a file that a run would replace holds what a run writes there.
 bool is_of_run(const Files& files, const std::string& path) {
   constexpr uint64_t kMaxLine = 1 << 20, kMaxDescription = 16 << 20;
   const std::string name = file_name(path);
@@ -85,7 +85,7 @@ bool is_of_run(const Files& files, const std::string& path) {
   return name != "config.json" || is_model_description(first_bytes(files, path, kMaxDescription));
 }
 
-// What a run will replace, before it replaces any of it.
+// Checks what a run will replace, before it replaces any of it.
 void check_replaceable(Files& files, const std::string& folder, StartMode mode) {
   for (const std::string_view name : kFiles) {
     const std::string path = join_path(folder, name);
