@@ -84,7 +84,7 @@ class Answers {
     add_whole();
   }
 
-  // Tells if one text shows all answers as they are generated.
+  // Finds out if one text shows all answers as they are generated.
   void read_prefixes() {
     std::vector<RenderedAnswer> answers;
     bool is_one_text = true;

@@ -74,7 +74,7 @@ class BadRecord : public Error {
 };
 [[noreturn]] void bad_record(const std::string& reason, const std::string& detail = {});
 
-// The fault of a text that is no JSON, less where it stands.
+// The fault of a text that is no JSON, without the place where it stands.
 std::string json_detail(const Error& error);
 
 // A fault that no run may leave out and train on the rest of the file: data for training of another

@@ -21,7 +21,7 @@ struct TextColumns {
   }
 };
 
-// Columns to read of a file with these names. Throws Error{bad_data} as read_text_records() does.
+// Columns to read among `names`, a file's. Throws Error{bad_data} as read_text_records() does.
 TextColumns find_columns(const std::string& path, const std::vector<std::string>& names,
                          const TextFields& fields, ReadLabels labels);
 

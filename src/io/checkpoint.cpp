@@ -85,7 +85,7 @@ void Checkpoints::put_in_place(const std::string& temporary, const std::string& 
   files_.sync_directory(folder_);
 }
 
-// All in the folder is ours, where it was made.
+// All in a folder that was made is ours.
 void Checkpoints::discard(const std::string& temporary) {
   try {
     remove_checkpoint(files_, temporary);
@@ -306,7 +306,7 @@ std::vector<CheckpointEntry> Checkpoints::list() const {
     const bool is_known = entry.is_whole() || (!entry.is_reachable && is_there);
     if (is_known || holds_part_of_checkpoint(files_, path)) entries.push_back(std::move(entry));
   }
-  // The checkpoint of a step that was set aside comes first, so that the replacement is preferred.
+  // The checkpoint set aside comes first in its step, so that the replacement is preferred.
   std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
     return a.step != b.step ? a.step < b.step : a.path > b.path;
   });
