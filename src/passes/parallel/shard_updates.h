@@ -22,8 +22,7 @@ Graph shard_updates(const Graph& graph, const ParallelOptions& options);
 // first reader. Does nothing below stage parameters.
 Graph gather_parameters(const Graph& graph, const ParallelOptions& options);
 
-// Of what parallelize makes of a function that updates: a function that gathers what it leaves as
-// shards.
+// A function that gathers the shards that a function that updates leaves, as parallelize makes it.
 Graph gather_left(const Graph& update, const ParallelOptions& options);
 
 // Both, as the options ask; the graph itself where they ask for nothing.
