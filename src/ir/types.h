@@ -89,7 +89,7 @@ inline TensorType absent_type() {
 inline bool is_bias_row(const TensorType& c) {
   return c.shape.size() == 1;
 }
-// True if a gemm that reads a factor, or reads it `trans`posed, does so transposed as it lies.
+// True if a gemm that reads a factor, or reads it `trans`posed, reads transposed what lies there.
 inline bool reads_transposed(const TensorType& factor, bool trans) {
   return trans != factor.layout.transposed;
 }

@@ -22,7 +22,8 @@ Graph shard_updates(const Graph& graph, const ParallelOptions& options);
 // first reader. Does nothing below stage parameters.
 Graph gather_parameters(const Graph& graph, const ParallelOptions& options);
 
-// A function that gathers the shards that a function that updates leaves, as parallelize makes it.
+// A function that gathers what `update`, a function that updates as parallelize makes it, leaves as
+// shards.
 Graph gather_left(const Graph& update, const ParallelOptions& options);
 
 // Both, as the options ask; the graph itself where they ask for nothing.
