@@ -91,7 +91,7 @@ class Reader {
   }
 
  private:
-  // Where a key stands, and its last part.
+  // Object that a key stands in, and its last part.
   struct Place {
     JsonObject object;
     std::string key;
@@ -114,7 +114,7 @@ class Reader {
         Json(type).dump());
   }
 
-  // Where this spelling of a key would stand; nothing where its object is not there.
+  // Place where this spelling of a key would stand; nothing where its object is not there.
   std::optional<Place> place_of(std::string_view spelling) const {
     if (const size_t slash = spelling.find('/'); !is_rope(spelling) && slash != spelling.npos) {
       const std::string part(spelling.substr(0, slash));
@@ -132,7 +132,7 @@ class Reader {
     return Place{rope.object(layers), without_object(spelling)};
   }
 
-  // Whether the file's rotary positions differ by layer_types.
+  // True if the file's rotary positions differ by layer_types.
   bool is_by_layer() const {
     const auto object = rope_object();
     if (!object || !json_.at(*object).is_object()) return false;
@@ -300,7 +300,7 @@ class Reader {
     if (spec_.head == ModelHead::value) spec_.classes = ModelSpec().classes;
   }
 
-  // As transformers takes a classifier: by its problem_type, else with one class as a number.
+  // A classifier's head, as transformers has it: by problem_type, else with one class as a number.
   ModelHead classifier_head(const ModelDef& def) const {
     const auto has = [&](ModelHead head) {
       return std::ranges::count(def.heads, head, &HeadDef::head) > 0;

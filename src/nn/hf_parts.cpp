@@ -44,7 +44,7 @@ constexpr Classifier kClassifiers[] = {
 };
 constexpr std::string_view kOfText[] = {kTextPart, "projection_dim", "logit_scale_init_value",
                                         "initializer_factor"};
-// What the whole file says.
+// Keys that the whole file says.
 constexpr std::string_view kOfFile[] = {
     "architectures", "id2label",   "label2id",    "num_labels",           "problem_type",
     "dtype",         "model_type", "torch_dtype", "transformers_version", "quantization_config"};
@@ -60,7 +60,7 @@ const Classifier* classifier_of(const Json& config, std::string_view Classifier:
   return found == std::end(kClassifiers) ? nullptr : &*found;
 }
 
-// As a vision model alone says it; other classes of the kind stay, and are not known.
+// A classifier as a vision model alone says it; other classes of the kind stay, and are not known.
 void flatten_classifier(Json& config) {
   const std::string vision(kVisionPart);
   const Classifier* whole = classifier_of(config, &Classifier::type);

@@ -73,7 +73,7 @@ std::optional<ModelFault> fault_of_stages(const ModelSpec& full) {
 
 namespace {
 
-// What kinds of rotary positions leave open.
+// Fills what kinds of rotary positions leave open.
 void fill_positions(ModelSpec& full) {
   const bool is_longrope = full.rope_scaling == RopeScaling::longrope;
   const bool is_yarn = full.rope_scaling == RopeScaling::yarn;
@@ -99,7 +99,7 @@ void fill_windows(ModelSpec& full, int64_t full_every) {
     full.window_layers.push_back(full.sliding_window == 0 || (i + 1) % full_every == 0 ? 0 : 1);
 }
 
-// Of a convolutional network: what its kind says, and no attention.
+// Fields of a convolutional network: what its kind says, and no attention.
 void fill_convolutional(ModelSpec& full) {
   model_def(full.kind).fill(full);
   full.heads = full.kv_heads = 1;
@@ -156,7 +156,7 @@ int64_t longest_row(const ModelSpec& spec) {
 
 namespace {
 
-// Of lists that have one element for each of something.
+// Fault of lists that have one element for each of something.
 std::optional<ModelFault> fault_of_lists(const ModelSpec& full) {
   if (!full.window_layers.empty() && std::ssize(full.window_layers) != full.layers)
     return fault_against("window_layers", "layers", "one for each of {}", full);
@@ -172,7 +172,7 @@ std::optional<ModelFault> fault_of_lists(const ModelSpec& full) {
   return std::nullopt;
 }
 
-// Of a model with an encoder and a decoder.
+// Fault of a model with an encoder and a decoder.
 std::optional<ModelFault> fault_of_translation(const ModelSpec& full) {
   const ModelDef& def = model_def(full.kind);
   if (def.positions == Positions::relative && full.relative_distance <= full.relative_buckets / 2)
@@ -208,7 +208,7 @@ std::optional<ModelFault> fault_of_head(const ModelDef& def, const ModelSpec& fu
   return std::nullopt;
 }
 
-// Of a model with pictures: of its decoder, then of what is its own.
+// Fault of a model with pictures: of its decoder, then of what is its own.
 std::optional<ModelFault> fault_of_parts(const ModelSpec& spec) {
   if (auto fault = fault_of(text_spec(spec))) return fault;
   if (auto fault = out_of_bounds(spec, false)) return fault;

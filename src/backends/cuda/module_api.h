@@ -131,8 +131,8 @@ struct OctetCudaApi {
   int (*copy_out_beside)(void* to_host, const void* from_device, int64_t bytes);
   int (*copy_within)(void* to, const void* from, int64_t bytes);  // queued
   int (*zero)(void* address, int64_t bytes);
-  // Where the byte at `flag` is not 0: 16-bit words of 0x7FC0, which are NaN in bf16, fp16 and f32,
-  // to all of at most OCTET_CUDA_MAX_RANGES ranges; addresses and bytes are even. One launch.
+  // Sets the 16-bit words of at most OCTET_CUDA_MAX_RANGES ranges to 0x7FC0, NaN in bf16, fp16 and
+  // f32, where the byte at `flag` is not 0. Addresses and bytes are even. One launch.
   int (*fill_nan_where)(const void* flag, const struct OctetCudaRange* ranges, int32_t n);
   // Stream 0 is this one of the caller's (a cudaStream_t; null: CUDA's default stream) until it is
   // returned: all that goes there is queued behind the caller's own work.

@@ -11,7 +11,7 @@
 namespace octet {
 namespace {
 
-// Whether y has x's scale, whatever that is: then x is wanted as y's readers want it.
+// True if y has x's scale, whatever that is: then x is wanted as y's readers want it.
 bool hands_on(const Node& node) {
   const bool moves_x = op_def(node.op).moves && node.operands.size() == 1;
   return moves_x || node.op == OpCode::broadcast || node.op == OpCode::bias_add;
@@ -173,8 +173,8 @@ class Propagation {
       if (rescale != options_.rescales.end()) x = scaler_.at(x, x.log2 - rescale->second);
       in.push_back(x);
     }
-    // Where every norm's gradient is rescaled in the step, gradients meet at scales that are
-    // predicted: their factors are products over the depth.
+    // Gradients meet at scales that are predicted where every norm's gradient is rescaled in the
+    // step: their factors are products over the depth.
     if (options_.norm_gradients && takes_out_factors(node.op, in))
       for (Scaled& x : in) x = scaler_.without_factor(x);
     const ValueId first = node.results[0];

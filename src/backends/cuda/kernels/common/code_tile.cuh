@@ -20,8 +20,8 @@ __device__ __forceinline__ int tile_slot(int row, int piece) {
   return row * kPieces + (piece ^ ((row & 1) | ((row >> 3) & 6)));
 }
 
-// Of four blocks of 8 x 8 pairs of codes, the first pair of whose row i the address of lane
-// 8 block + i points at: pair l / 4 of rows 2 (l % 4) and the next, in lane l.
+// Transposes four blocks of 8 x 8 pairs of codes. Lane 8 block + i points at the first pair of the
+// block's row i. Lane l gets pair l / 4 of rows 2 (l % 4) and the next.
 __device__ __forceinline__ void load_transposed(const uint4* row, uint32_t (&m)[4]) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])

@@ -18,7 +18,7 @@ class GemmSums {
   bool has_rule() const { return rule_ != nullptr; }
   // Before a run that is compared: with y 0, an addend that lies there is 0.
   void clear() const;
-  // Of the run behind clear(): all bits.
+  // True if y has the rule's sums after the run behind clear(), in all bits.
   bool are_in_y() const;
 
  private:
