@@ -101,7 +101,7 @@ class Translation : public testing::Test {
     }
     return values;
   }
-  // What the program writes; it must end well.
+  // Output of the program; it must end well.
   std::string said(const std::string& arguments) {
     const test::Outcome done = test::run_program(folder_, arguments);
     EXPECT_EQ(done.code, 0) << arguments << "\n" << done.err;
@@ -122,7 +122,7 @@ TEST_F(Translation, from_pairs_to_bleu) {
   said(train);
   const json losses = metrics(run_, "loss"), told = metrics(run_, "val_loss");
   EXPECT_LT(losses.back().get<double>(), losses.front().get<double>() - 1);
-  // What a run evaluates is what eval says of the same pairs.
+  // A run's evaluation is what eval says of the same pairs.
   const json rows = json::parse(said("eval --model " + run_ + " --json"));
   EXPECT_NEAR(rows.at(0).at("nll").get<double>(), told.back().get<double>(), 1e-5);
   // Half of it and the rest are the whole, bit by bit.

@@ -9,7 +9,7 @@
 
 namespace octet {
 
-// What the emulator leaves out (tests/emulator/faults.h).
+// Parts that the emulator leaves out (tests/emulator/faults.h).
 enum Omitted : int { none, all, last, last_factors, promotion, one_bit };
 inline int64_t omit(Omitted what) {
   using Omit = int64_t (*)(int);

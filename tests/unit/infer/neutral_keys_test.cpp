@@ -67,7 +67,7 @@ std::set<std::string> as_set(std::span<const std::string_view> keys) {
   return {keys.begin(), keys.end()};
 }
 
-// Of no class of transformers, whose keys these are.
+// Models of no class of transformers, whose keys these are.
 bool is_of_torchvision(const ModelDef& def) {
   return def.name == "vgg" || def.name == "densenet";
 }
