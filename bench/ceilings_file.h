@@ -9,8 +9,8 @@
 
 namespace octet {
 
-// Of the device by this name, in a file {"NVIDIA H200": {"bytes_per_s": 4.1e12, ...}}. Nothing
-// where there is no file, or it has no such device. Throws Error{bad_data} for another file.
+// Ceilings of the device by this name, in a file {"NVIDIA H200": {"bytes_per_s": 4.1e12, ...}}.
+// Nothing where there is no file or no such device. Throws Error{bad_data} for another file.
 std::optional<Ceilings> read_ceilings(const Files& files, const std::string& path,
                                       const std::string& device);
 

@@ -81,7 +81,7 @@ class FunctionRunner {
         .count();
   }
 
-  // Of weights that a step reads whole, and of the cache's rows.
+  // Bytes of weights that a step reads whole, and of the cache's rows.
   int64_t bytes_read() const {
     int64_t bytes = 0;
     for (const auto& [name, slot] : program_.layout().slots) {
@@ -114,7 +114,7 @@ class FunctionRunner {
     }
     CHECK(false);
   }
-  // What the host reads; nullptr: nothing.
+  // Output that the host reads; nullptr: none.
   const char* output() const {
     for (const char* name : {"token", "logits", "loss"}) {
       if (bound_->has_output(name)) return name;

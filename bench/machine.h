@@ -1,4 +1,4 @@
-// What the measurements run on, its ceilings, and how they take a time.
+// Machine that the measurements run on, its ceilings, and how they take a time.
 #pragma once
 
 #include <functional>

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::chrono::seconds kPatience{60};
 
-// What a row times.
+// Collective that a row times.
 struct LinkCase {
   std::string name;
   CollectiveKind kind;

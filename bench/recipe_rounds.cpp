@@ -45,7 +45,7 @@ std::string why_left_out(const BenchMachine& machine, const RunConfig& config) {
   return {};
 }
 
-// Of the rounds those that this machine can run.
+// Recipes of the rounds that this machine can run.
 std::vector<std::string> recipes_to_run(const BenchMachine& machine, const RecipeRounds& rounds) {
   if (rounds.refusal == Refusal::fails) return rounds.recipes;
   std::vector<std::string> recipes;
@@ -60,7 +60,7 @@ std::vector<std::string> recipes_to_run(const BenchMachine& machine, const Recip
   return recipes;
 }
 
-// Whether a GPU holds a run of each recipe beside one of the baseline. Half a GiB is left to the
+// True if a GPU holds a run of each recipe beside one of the baseline. Half a GiB is left to the
 // libraries' own.
 bool holds_two(const BenchMachine& machine, const RecipeRounds& rounds,
                const std::vector<std::string>& recipes) {

@@ -13,7 +13,7 @@ namespace octet {
 
 inline constexpr const char* kBaselineRecipe = "bf16";
 
-// What happens with a recipe that this machine cannot compile, or only with its matrix products in
+// Treatment of a recipe that this machine cannot compile, or only with its matrix products in
 // reference kernels (which take minutes a step).
 enum class Refusal : uint8_t { fails, is_left_out };
 

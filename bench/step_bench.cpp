@@ -71,8 +71,8 @@ class StepRows {
     result.unit = "GiB";
     return result;
   }
-  // As the device's driver counts, other programs included, without the baseline's run beside this
-  // one; nothing where nobody counts.
+  // Memory as the device's driver counts, other programs included, without the baseline's run
+  // beside this one; nothing where nobody counts.
   std::optional<BenchRow> device_memory() const {
     int64_t used = machine_.backend.device->used_bytes();
     if (used < 0) return std::nullopt;
@@ -84,7 +84,7 @@ class StepRows {
     return result;
   }
 
-  // Of steps without a pause: counters are renewed ten times a second or so.
+  // Energy of steps without a pause: counters are renewed ten times a second or so.
   std::optional<BenchRow> energy() const {
     constexpr double kSeconds = 2;
     EnergyCounter counter(machine_.is_gpu() ? Energy::gpu : Energy::processors);

@@ -16,7 +16,7 @@
 namespace octet {
 namespace {
 
-// Where the document of each token begins, in every row.
+// Begin of each token's document, in every row.
 std::vector<int32_t> equal_documents(int64_t batch, int64_t seq, int64_t documents) {
   std::vector<int32_t> starts;
   const int64_t length = ceil_div(seq, documents);
@@ -26,7 +26,7 @@ std::vector<int32_t> equal_documents(int64_t batch, int64_t seq, int64_t documen
   return starts;
 }
 
-// What random values of an input lie below: its table's rows, classes, or places in a row.
+// Bound that random values of an input lie below: its table's rows, classes, or places in a row.
 int64_t bound_of(const InputSpec& input, const ModelSpec& spec, int64_t seq) {
   if (input.bound > 0) return input.bound;
   return input.name == "labels" ? spec.classes : seq;

@@ -22,7 +22,7 @@ class StepRunner {
   // that is watched.
   double step_ms(Profile* profile = nullptr);
 
-  // Of the first step and the last one; the batch is the same in all.
+  // Outcomes of the first step and the last one; the batch is the same in all.
   const StepOutcome& first() const { return first_; }
   const StepOutcome& last() const { return last_; }
   int64_t n_steps() const { return n_steps_; }
@@ -32,7 +32,7 @@ class StepRunner {
   // Useful work of one step: 6 for each token and parameter that multiplies, and causal attention's
   // products. What is computed twice to save memory does not count.
   double model_flops() const;
-  // Of the ceilings, what this recipe's products can reach.
+  // The ceiling that this recipe's products can reach.
   double gemm_rate(const Ceilings& ceilings) const;
   int64_t planned_bytes() const { return engine_.planned_bytes(); }
   std::string shape_text() const;  // "llama 25.96 M, 8 x 256 tokens"

@@ -1,4 +1,4 @@
-// Of docs/kernels.md: which forms of attention each row of a back end takes.
+// Table of docs/kernels.md: the forms of attention that each row of a back end takes.
 #pragma once
 
 #include <string>

@@ -11,7 +11,7 @@
 
 namespace octet {
 
-// What a command asks of the device's kernels.
+// Demands of a command on the device's kernels.
 struct KernelNeeds {
   bool deterministic = false;  // train.deterministic: on the CPU they always are
   bool same_rows = false;      // a row's bits for any number of rows: on the CPU (RowSums::same)
@@ -26,10 +26,10 @@ std::string nccl_file();
 std::string isa_of(const GlobalOptions& options);        // "avx512"; of a GPU ""
 std::string kernels_name(const GlobalOptions& options);  // "cuda" there
 
-// Where OCTET_SHARE_GPU is 1, all ranks take the first GPU: for tests of ranks where there is
-// one. Throws Error{device} for a device that is not there, Error{invalid_argument} for
-// instructions that the machine lacks and for needs that the device does not meet. Call once in a
-// process, or once a rank of `group`.
+// All ranks take the first GPU where OCTET_SHARE_GPU is 1: for tests of ranks where there is one.
+// Throws Error{device} for a device that is not there, Error{invalid_argument} for instructions
+// that the machine lacks and for needs that the device does not meet. Call once in a process, or
+// once a rank of `group`.
 Backend open_backend(const GlobalOptions& options, const KernelNeeds& needs = {},
                      Group* group = nullptr);
 

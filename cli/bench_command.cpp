@@ -56,7 +56,7 @@ struct BenchFlags {
   std::optional<int> device_index = {};  // of this rank
 };
 
-// Where ceilings of GPUs are kept, unless --ceilings says so; empty where nobody has a home.
+// File for ceilings of GPUs, unless --ceilings names one; empty where nobody has a home.
 std::string default_ceilings_file() {
   const char* cache = std::getenv("XDG_CACHE_HOME");
   if (cache != nullptr && *cache != 0) return join_path(cache, "octet/ceilings.json");
@@ -107,7 +107,7 @@ class BenchRun {
   }
 
   void join() { join_devices(backend_, *group_, options_); }
-  // Of steps that all ranks of the group take together.
+  // Rows of steps that all ranks of the group take together.
   BenchRows rank_rows() { return bench_rank_steps(machine_, *group_, rounds({})); }
   BenchRows link_rows(const std::string& over) {
     LinkSizes sizes{.rounds = flags_.rounds};
@@ -121,7 +121,7 @@ class BenchRun {
   }
 
  private:
-  // Those that a file keeps of this device; else they are measured, and kept there.
+  // Takes ceilings that a file keeps of this device; else they are measured, and kept there.
   void find_ceilings() {
     const bool has_default = flags_.ceilings.empty() && machine_.is_gpu();
     const std::string path = has_default ? default_ceilings_file() : flags_.ceilings;

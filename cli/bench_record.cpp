@@ -15,7 +15,7 @@
 namespace octet {
 namespace {
 
-// Those of tools/torch_record.py, too.
+// Columns of tools/torch_record.py, too.
 const std::vector<std::string> kColumns = {
     "system", "recipe",  "device", "parameters",   "tokens_a_step", "loss_asked", "loss",
     "steps",  "seconds", "joules", "tokens_per_s", "memory_bytes",  "start_s"};

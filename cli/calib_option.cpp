@@ -25,7 +25,7 @@ void expect_predicted(const std::string& recipe) {
               recipe);
 }
 
-// What a run measured on the weights that it loaded.
+// Scales that a run measured on the weights that it loaded.
 std::vector<EdgeScale> scales_of_run(const std::string& file, const std::string& recipe) {
   const RunConfig run = load_config(file).config;
   const RecipeConfig& config = run.recipe;
@@ -63,7 +63,7 @@ TokenStream open_model_text(const ModelSource& source, const std::vector<std::st
   options.train = paths;
   options.val_fraction = 0;
   options.document_separator = text.split_on;
-  // Where a text begins with its BOS, none ends it.
+  // No BOS ends a text that begins with its BOS.
   options.document_end = tokenizer->bos() ? DocumentEnd::eos : text.end;
   options.shards.vocab = source.spec.vocab;
   options.log = log;

@@ -47,7 +47,7 @@ OrderedJson context_of(const ChatFlags& flags) {
               flags.context, flags.name);
 }
 
-// What says nothing of a message is left out, as in training and generation.
+// Fields that say nothing of a message are left out, as in training and generation.
 OrderedJson without_nulls(OrderedJson context) {
   if (!context.is_object() || !context.contains("messages") || !context["messages"].is_array())
     return context;
@@ -65,8 +65,8 @@ bool has_tools(const OrderedJson& context) {
   return context.is_object() && context.contains("tools") && !context["tools"].is_null();
 }
 
-// Of a run what it was trained with. With a tokenizer its special tokens are what the template is
-// told, as in training and generation.
+// Template of a run: the one that it was trained with. With a tokenizer its special tokens are what
+// the template is told, as in training and generation.
 ChatTemplateSource source_of(const ChatFlags& flags, bool has_tools) {
   Files& files = posix_files();
   const auto chosen = [&](const ChatTemplates& templates) {

@@ -27,7 +27,7 @@ struct CommandText {
 // This command and all within, each before its own; the order of --help.
 std::vector<CommandText> command_tree(const CLI::App& app);
 
-// What `octet docs completion SHELL` and `octet docs man` print.
+// Texts that `octet docs completion SHELL` and `octet docs man` print.
 std::string bash_completion(const CLI::App& app);
 std::string zsh_completion(const CLI::App& app);
 std::string man_page(const CLI::App& app);

@@ -1,4 +1,4 @@
-// What every command shares: the global flags, and how results and messages reach the terminal.
+// Common to all commands: the global flags, and how results and messages reach the terminal.
 //
 // A command is a file cli/<name>_command.cpp with `void add_<name>_command(CLI::App&,
 // GlobalOptions&)`, declared in commands.h and listed in commands.cpp. It adds a sub-command whose

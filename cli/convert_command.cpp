@@ -107,7 +107,7 @@ ExportResult converted_to_gguf(Files& files, const ConvertFlags& flags, const Ex
                      dtype_of<GgufDtype>(flags, "a GGUF file"), how.log);
 }
 
-// Of a GGUF file what `octet convert` makes of it, in a folder that is gone behind.
+// Digest; of a GGUF file that of what `octet convert` makes of it, in a folder that is gone behind.
 std::string digest_of(Files& files, const ConvertFlags& flags, const GlobalOptions& options) {
   const Log log = make_log(options);
   std::optional<TemporaryTree> made;
@@ -142,7 +142,7 @@ void run_convert(const ConvertFlags& flags, const GlobalOptions& options) {
                         {cells(flags.to, result.n_tensors, result.n_bytes, result.n_shards)}});
 }
 
-// What is written, besides its types.
+// Flags of what is written, besides its types.
 void add_content_flags(CLI::App& convert, CLI::Option& adapters, ConvertFlags& flags) {
   convert
       .add_flag("--merge", flags.merge,

@@ -175,7 +175,7 @@ double percent(int64_t part, int64_t whole) {
   return whole == 0 ? 0 : 100 * static_cast<double>(part) / static_cast<double>(whole);
 }
 
-// Of a text that is read in windows the first one.
+// Writes the sample; of a text that is read in windows the first one.
 void write_sample(const Inspected& data, const ChatSample& sample) {
   const bool is_longer = sample.n_tokens > data.seq + 1;
   const std::string fit = !is_longer         ? ""

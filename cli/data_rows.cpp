@@ -24,7 +24,7 @@ std::string type_text(const InputSpec& input) {
                      input.bound > 0 ? fmt::format(", below {}", input.bound) : "");
 }
 
-// Of integers their beginning, of numbers what they are like.
+// The first integers, or mean and range of real numbers.
 std::string values_text(const List& values) {
   if (values.is_object()) {
     return fmt::format("mean {:.4g}, {:.4g} to {:.4g}", values.at("mean").get<double>(),
@@ -43,7 +43,7 @@ List values_json(const HostTensor& tensor) {
   return {{"mean", sum / static_cast<double>(reals.size())}, {"least", least}, {"most", most}};
 }
 
-// Of rows of two texts: the sizes of batches.
+// Sizes of batches, of rows of two texts.
 void add_buckets(const RowPlan& plan, List& json, std::string& text) {
   if (plan.sizes().empty()) return;
   const PackReport report = plan.report();

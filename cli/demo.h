@@ -50,8 +50,8 @@ std::optional<DemoModel> fetch_demo_model(Files& files, const DemoFiles& found,
                                           const std::function<void()>& on_fetch);
 DemoModel small_demo_model(const DemoFiles& found);
 
-// What the parts gave, kept in OUT/demo.json: a part that came to its end with the same settings is
-// shown again, one that began with them goes on.
+// Results of the parts, kept in OUT/demo.json: a part that came to its end with the same settings
+// is shown again, one that began with them goes on.
 class DemoRecord {
  public:
   DemoRecord(Files& files, const std::string& out);

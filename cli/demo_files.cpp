@@ -24,7 +24,7 @@ std::string shown_path(const std::filesystem::path& path) {
   return near.empty() || near.starts_with("..") ? path.string() : near;
 }
 
-// What the program writes goes to `log_file`. Whether it ended well.
+// Runs the program, whose output goes to `log_file`. True if it ended well.
 bool ends_well(std::vector<std::string> words, const std::string& log_file) {
   std::vector<char*> arguments;
   arguments.reserve(words.size() + 1);
@@ -100,7 +100,7 @@ DemoModel small_demo_model(const DemoFiles& found) {
 DemoRecord::DemoRecord(Files& files, const std::string& out)
     : files_(files), path_(join_path(out, "demo.json")) {
   if (!files.exists(path_)) return;
-  // Of a file that is not its own nothing is taken.
+  // Nothing is taken of a file that is not its own.
   // Settings are compared in their order, which the file has.
   const std::string text = files.read_text(path_);
   if (parse_own_json(text).is_object()) parts_ = parse_ordered_json(text, path_);

@@ -47,7 +47,7 @@ void show_steps(const Demo& demo, Progress& progress, TrainHooks& hooks) {
   };
 }
 
-// What the run's folder tells of all its steps, also of those before an interruption.
+// Figures of all steps in the run's folder, also of those before an interruption.
 OrderedJson figures_of(Files& files, const std::string& run) {
   const Log quiet;
   const RunData data = RunReader(files, run, quiet).data();
@@ -63,7 +63,7 @@ OrderedJson figures_of(Files& files, const std::string& run) {
           {"state_bytes", data.state_bytes.value_or(0)}};
 }
 
-// As it was when the model wrote it.
+// The talk as it was when the model wrote it.
 void show_talk(const Demo& demo, const OrderedJson& talk) {
   for (const OrderedJson& answer : talk["answers"]) {
     demo.say("  > {}\n  {}", answer["question"].get<std::string>(),

@@ -10,7 +10,7 @@
 
 namespace octet {
 
-// What `octet doctor` looked at, one line of its table.
+// One thing that `octet doctor` looked at, a line of its table.
 struct Finding {
   std::string what;
   bool is_there = false;

@@ -25,7 +25,7 @@
 namespace octet {
 namespace {
 
-// What /proc/cpuinfo says of the first processor: "model name", "flags".
+// Value of /proc/cpuinfo for the first processor: "model name", "flags".
 std::string cpu_fact(const std::string& key) {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
@@ -64,7 +64,7 @@ std::vector<Finding> find_isa() {
                           {cpu::Isa::avx512, "avx512f", "vectors of 16 floats"},
                           {cpu::Isa::amx, "amx_tile", "BF16 matrix tiles: the fastest products"}};
   const cpu::Isa best = cpu::detect_isa();
-  // What the processor has, whether or not it may be used.
+  // True if the processor has it, whether or not it may be used.
   const auto has_flag = [flags = " " + cpu_fact("flags") + " "](const char* flag) {
     return flags.find(fmt::format(" {} ", flag)) != std::string::npos;
   };
@@ -204,13 +204,13 @@ std::vector<Finding> all_findings() {
   return found;
 }
 
-// What a device cannot do without.
+// True if the device cannot do without `what`.
 bool is_needed(const std::string& what, const std::string& device) {
   if (what == "memory" || what == "disk") return true;
   return device == "cuda" && (what == "cuda driver" || what == "cuda module");
 }
 
-// What is missing for a device, as "memory, disk"; empty: it is ready.
+// Needs that are missing for a device, as "memory, disk"; empty: it is ready.
 std::string missing_for(const std::string& device, const std::vector<Finding>& found) {
   std::string missing;
   for (const Finding& finding : found) {

@@ -22,7 +22,7 @@ std::string verdict(bool is_proved, const std::string& why_near, const std::stri
   return !is_proved ? otherwise : why_near.empty() ? "yes" : why_near;
 }
 
-// Those of the run first, in its order; then others that the small sizes take.
+// Kernels of the run first, in its order; then others that the small sizes take.
 Table table_of(const std::vector<std::string>& planned, KernelProofs proofs,
                const std::string& otherwise) {
   Table table{{"kernel", "proved", "nodes", "values", "other bits", "distance"}, {}};

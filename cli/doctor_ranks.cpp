@@ -65,7 +65,7 @@ Finding find_rank_cores(Group& group) {
   return {"cores", true, fmt::format("{} for each rank (--threads)", fmt::join(shares, ", ")), ""};
 }
 
-// Of the slowest rank, after one that is not counted.
+// Mean time of the slowest rank, after one that is not counted.
 double seconds_of(Group& group, int64_t bytes, int n_times) {
   std::vector<std::byte> own(static_cast<size_t>(bytes), std::byte{1}),
       all(own.size() * static_cast<size_t>(group.size()));

@@ -27,7 +27,7 @@ struct EmbedFlags : ModelFlags {
   bool keeps_length = false, overwrites = false;
 };
 
-// As the folder says, unless a flag says otherwise.
+// Options as the folder says, unless a flag says otherwise.
 EmbedOptions embed_options(const EmbedFlags& flags, const ModelSource& source,
                            const GlobalOptions& options, const Log& log) {
   const std::string& folder = source.folder;

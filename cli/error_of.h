@@ -1,4 +1,4 @@
-// What the program says of an exception, and the status that it ends with: one rule for a process
+// Message of the program for an exception, and the status that it ends with: one rule for a process
 // and for each of several ranks.
 #pragma once
 

@@ -75,8 +75,7 @@ std::vector<TextTask> parse_tasks(const EvalFlags& flags) {
   return tasks;
 }
 
-// Where the recipe has no scales that are measured over a batch, equal bits are promised on the
-// CPU.
+// Equal bits are promised on the CPU for a recipe without scales that are measured over a batch.
 void check_run(const EvalFlags& flags, const std::vector<TextTask>& tasks, ModelSource source,
                const GlobalOptions& options) {
   constexpr int64_t kTokens = 10'000, kLongest = 256;
@@ -143,7 +142,7 @@ bool are_evaluation_tasks(const EvalFlags& flags) {
               "--tasks: expected nll and perplexity apart from evaluation tasks, got both");
 }
 
-// Of the lowest validation loss that a checkpoint knows of; 0: there was none.
+// Step of the lowest validation loss that a checkpoint knows of; 0: there was none.
 int64_t best_step_of(const Files& files, const std::string& checkpoint) {
   const std::string path = join_path(checkpoint, kManifest);
   ValidationWatch watch;
@@ -223,7 +222,7 @@ std::vector<ModelSource> with_recipes(const ModelSource& source,
   return sources;
 }
 
-// Those of --against behind the model's own.
+// Appends the models of --against behind the model's own.
 void add_other_models(const EvalFlags& flags, bool are_texts, std::vector<ModelSource>& sources,
                       const GlobalOptions& options) {
   if (flags.against.empty()) return;

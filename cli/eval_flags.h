@@ -14,9 +14,9 @@ struct EvalKind {
 // All throw Error{invalid_argument} for the first flag that nothing reads. Of flags that say how a
 // task is done:
 void expect_read_flags(const CLI::App& eval, const EvalKind& of);
-// Of rows of an encoder, which are no text, or have labels:
+// Flags of rows of an encoder, which are no text, or have labels:
 void expect_rows_flags(const CLI::App& eval);
-// Of a model that writes text:
+// Flags of a model that writes text:
 void expect_text_flags(const CLI::App& eval);
 
 }  // namespace octet

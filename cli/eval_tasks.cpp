@@ -100,7 +100,7 @@ class Evaluation {
     }
   }
 
-  // Of what was scored before failure(), where there is one.
+  // Rows of what was scored before failure(), where there is one.
   std::vector<OrderedJson> run() {
     backend_ = open_backend(options_, {.same_rows = true});
     std::vector<OrderedJson> rows;

@@ -21,13 +21,13 @@ struct EvalTaskFlags {
   Convention convention = Convention::lm_eval;
   std::string requests;
   int64_t shots = -1, limit = 0;  // shots below 0: the task's own
-  // Of spans: stride below 0 is the run's; the longest answer in tokens; a file of the answers.
+  // Spans: stride below 0 is the run's; the longest answer in tokens; a file of the answers.
   int64_t stride = -1, max_answer = 30;
   std::string predictions;
   int64_t beams = 0, max_tokens = 200;  // of translations: 0: as the model's files say
 };
 
-// Whether the name is that of an evaluation task, with or without ":mc".
+// True if the name is that of an evaluation task, with or without ":mc".
 bool is_evaluation_task(const std::string& name);
 
 struct EvalTasksCall {
@@ -40,7 +40,7 @@ struct EvalTasksCall {
 void run_eval_tasks(const EvalTasksCall& call, const std::vector<ModelSource>& sources,
                     const GlobalOptions& options);
 
-// Of pictures: tasks of infer/tasks/images.h.
+// Tasks of pictures: those of infer/tasks/images.h.
 // All tasks are tasks of pictures, or none is; throws Error{invalid_argument} where some are.
 bool are_image_tasks(const std::vector<std::string>& tasks);
 
@@ -48,19 +48,19 @@ bool are_image_tasks(const std::vector<std::string>& tasks);
 void run_image_tasks(const EvalTasksCall& call, const std::vector<ModelSource>& sources,
                      const GlobalOptions& options);
 
-// Whether the tasks are KIND:FILE of this kind: all are such, or none is; throws
+// True if the tasks are KIND:FILE of this kind: all are such, or none is; throws
 // Error{invalid_argument} where some are, or lack a file.
 bool are_file_tasks(std::string_view kind, const std::vector<std::string>& tasks);
 std::string task_file(const std::string& task);  // behind the colon; without one ""
 
-// Of questions: spans:FILE. Throws as are_file_tasks() does.
+// Tasks of questions: spans:FILE. Throws as are_file_tasks() does.
 bool are_span_tasks(const std::vector<std::string>& tasks);
 
 // Prints a row for each task and source, as run_eval_tasks() does.
 void run_span_tasks(const EvalTasksCall& call, const std::vector<ModelSource>& sources,
                     const GlobalOptions& options);
 
-// Of pairs of a source and a target: bleu:FILE, chrf:FILE.
+// Tasks of pairs of a source and a target: bleu:FILE, chrf:FILE.
 // All tasks are such, or none is; throws Error{invalid_argument} where some are, or lack a file.
 bool are_translation_tasks(const std::vector<std::string>& tasks);
 
@@ -68,7 +68,7 @@ bool are_translation_tasks(const std::vector<std::string>& tasks);
 void run_translation_tasks(const EvalTasksCall& call, const std::vector<ModelSource>& sources,
                            const GlobalOptions& options);
 
-// Of questions about pictures: vqa:FILE. Throws as are_file_tasks() does.
+// Tasks of questions about pictures: vqa:FILE. Throws as are_file_tasks() does.
 bool are_picture_tasks(const std::vector<std::string>& tasks);
 
 // Prints a row for each task and source, as run_eval_tasks() does, and one for each type of

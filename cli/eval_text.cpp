@@ -37,7 +37,7 @@ int64_t batch_of(const ModelSource& source, const EvalTextFlags& flags) {
   return source.run ? source.run->train.batch : kEvalBatch;
 }
 
-// Whether training would read one of the paths as conversations: of a run of text, and of a folder,
+// True if training would read one of the paths as conversations: of a run of text, and of a folder,
 // by names alone.
 bool hold_conversations(const ModelSource& source, const EvalTextFlags& flags,
                         const std::vector<std::string>& paths) {
@@ -53,7 +53,7 @@ bool hold_conversations(const ModelSource& source, const EvalTextFlags& flags,
   });
 }
 
-// What the run was trained with; of a folder what `octet train --model DIR --data` begins with.
+// Configuration of the run; of a folder the one that `octet train --model DIR --data` begins with.
 RunConfig config_of(const ModelSource& source, const EvalTextFlags& flags) {
   RunConfig config = source.run.value_or(RunConfig());
   if (!source.run) config.model.path = source.folder;
@@ -340,7 +340,7 @@ EvalText open_eval_text(const ModelSource& source, const TextTask& task, const E
 
 namespace {
 
-// Whether each id stands for the same bytes; which of them a text becomes the first says alone.
+// True if each id stands for the same bytes; which of them a text becomes the first says alone.
 bool have_same_tokens(const std::string& first, const std::string& other) {
   const auto a = make_tokenizer(posix_files(), first), b = make_tokenizer(posix_files(), other);
   if (a->vocab_size() != b->vocab_size()) return false;

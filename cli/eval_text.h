@@ -32,7 +32,7 @@ struct EvalTextFlags {
   bool is_raw = false, ends_texts = false;  // --raw-text, --text-end
 };
 
-// What a task reads: rows of a text or of conversations, or documents one by one.
+// Input of a task: rows of a text or of conversations, or documents one by one.
 struct EvalText {
   std::string task;
   TokenStream stream = {};

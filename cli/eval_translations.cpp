@@ -63,7 +63,7 @@ class Translations {
         log_(make_log(options)),
         backend_(open_backend(options, {.same_rows = true})) {}
 
-  // What a model writes about a file's sources, beside their targets.
+  // A model's texts for a file's sources, beside their targets.
   std::vector<ScoredText> of(const std::string& file, ModelSource source) {
     warn_of_measured_batches(log_, source.recipe, call_.batch);
     const std::vector<TextRecord> records = read_pairs(file, source, call_.flags.limit, log_);

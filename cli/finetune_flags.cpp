@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kGroup = "Without a configuration file";
 
-// Whether `--set TEXT` is of this key: "optim.lr=1", or "optim={lr: 1}".
+// True if `--set TEXT` is of this key: "optim.lr=1", or "optim={lr: 1}".
 bool sets_key(std::string_view set, std::string_view key) {
   const size_t equals = set.find('='), dot = key.rfind('.');
   if (equals == set.npos) return false;

@@ -46,8 +46,8 @@ void add_finetune_flags(CLI::App& command, FinetuneFlags& flags, NeedsData needs
 // flag and a set are of the same key.
 std::vector<std::string> sets_with_flags(const FinetuneFlags& flags, std::vector<std::string> sets);
 
-// Of the file, or of the model by a fine-tuner's defaults. Throws Error{invalid_argument} where
-// there is neither or both, else as load_config() and finetune_config() do.
+// Configuration of the file, or of the model by a fine-tuner's defaults. Throws
+// Error{invalid_argument} for neither or both, else as load_config() and finetune_config() do.
 LoadedConfig configuration_of(const FinetuneFlags& flags, const std::vector<std::string>& sets,
                               NeedsData needs, const Log& log = {});
 

@@ -71,8 +71,8 @@ void run_format_table(const GlobalOptions& options, const std::string& name) {
   print_table(options, table);
 }
 
-// Of what is beyond a format: the largest finite value, also of Inf, as in training; its overflow
-// code, Inf or NaN; or finite values the largest and Inf its code (Micikevicius et al. 2022).
+// Values beyond a format: the largest finite value, also of Inf, as in training; its overflow code,
+// Inf or NaN; or finite values the largest and Inf its code (Micikevicius et al. 2022).
 enum class Cast : uint8_t { saturating, overflowing, fp8_paper };
 constexpr auto value_names(Cast) {
   return name_list("saturating", "overflowing", "fp8-paper");

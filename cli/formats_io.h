@@ -1,4 +1,4 @@
-// What the sub-commands of `octet formats` share: raw standard input and output.
+// Raw standard input and output, which the sub-commands of `octet formats` share.
 #pragma once
 
 #include <cstddef>

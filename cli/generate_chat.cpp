@@ -71,7 +71,7 @@ class Conversation {
     flush_output();
   }
 
-  // Of all turns.
+  // Tells the speed over all turns.
   void tell_speed() const { speed_.tell(make_log(global_)); }
 
  private:

@@ -1,4 +1,4 @@
-// What the ways to generate share: the flags, and the model with its tokenizer.
+// Flags, and the model with its tokenizer, which the ways to generate share.
 #pragma once
 
 #include <memory>
@@ -49,7 +49,7 @@ struct GenerateSetup : GenerationSetup {
 // Finds the model and reads its tokenizer and configuration; no weights yet.
 GenerateSetup generate_setup(const GenerateFlags& flags, const GlobalOptions& options);
 
-// What a model writes about the lines of a file.
+// Texts of a model about the lines of a file.
 void run_sources(const GenerateFlags& flags, const GlobalOptions& options);
 
 // A conversation on standard input, a line a message of the user; with --prompt that one alone.

@@ -52,7 +52,7 @@ std::string indented(const std::string& key, const OrderedJson& value, size_t de
   return text;
 }
 
-// What stands beside a run's checkpoints.
+// Findings beside a run's checkpoints.
 struct RunFindings {
   std::vector<OrderedJson> evaluations = {};
   Table edges = {};
@@ -99,7 +99,7 @@ void print_checkpoint(const GlobalOptions& options, const std::vector<Checkpoint
 
 constexpr size_t kMaxEdges = 12;
 
-// What the last sample of telemetry found, the worst first; nothing where there is none.
+// Edges of the last sample of telemetry, the worst first; nothing where there is none.
 Table edge_table(Files& files, const std::string& run, bool all) {
   Table table{
       {"edge", "step", "dtype", "rms", "amax", "zeros", "saturated", "SNR dB", "drift", "rescale"},

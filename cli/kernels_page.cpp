@@ -32,7 +32,7 @@ constexpr const char* kLlama =
     "{kind: llama, hidden: 256, layers: 2, heads: 4, ffn: 704, vocab: 512, seq: 128}";
 constexpr const char* kGpt2 =
     "{kind: gpt2, hidden: 256, layers: 2, heads: 4, vocab: 512, seq: 128}";
-// Of ranks, states and rules of updates the recipe says nothing.
+// The recipe says nothing of ranks, states and rules of updates.
 constexpr const char* kRuns[] = {"parallel: {ranks: 1}",
                                  "parallel: {ranks: 2}",
                                  "optim: {kind: muon, state_m: e4m3+x}",

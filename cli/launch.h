@@ -1,5 +1,5 @@
-// Whether this process was started as one of several ranks, and as which: by the variables that
-// launchers set. The only place that knows them.
+// Launch of this process as one of several ranks, and as which: by the variables that launchers
+// set. The only place that knows them.
 #pragma once
 
 #include <cstdint>

@@ -11,7 +11,7 @@
 
 namespace octet {
 
-// What a rank says when it ends by an error.
+// Last message of a rank that ends by an error.
 struct LastWord {
   bool is_own = false;   // it has failed itself, and first of all
   bool is_lost = false;  // another was lost
@@ -19,7 +19,7 @@ struct LastWord {
   std::string text;      // one line
 };
 
-// What a rank has of the process that started all ranks of a run.
+// Parts that a rank has of the process that started all ranks of a run.
 struct RankParent {
   tcp::Socket listener;                             // at the launch's port: rank 0's
   std::function<void(const LastWord& word)> hears;  // in the place of standard error

@@ -53,7 +53,7 @@ std::vector<std::string> flag_names(const CLI::App& command) {
   return names;
 }
 
-// What `--set` takes in the place of a flag that the command has not: keys of how a run goes.
+// Keys of how a run goes, which `--set` takes in the place of a flag that the command has not.
 std::vector<std::string> run_keys() {
   std::vector<std::string> keys;
   for (const ConfigRow& row : config_rows()) {
@@ -91,7 +91,7 @@ const CLI::App* active_command(const CLI::App* app) {
   return app;
 }
 
-// As it is typed: `octet study formats`.
+// Command as it is typed: `octet study formats`.
 std::string path_of(const CLI::App* command) {
   const CLI::App* parent = command->get_parent();
   return parent == nullptr ? "octet" : path_of(parent) + " " + command->get_name();
@@ -181,7 +181,7 @@ std::vector<std::string> reversed_arguments(int argc, char** argv) {
   return arguments;
 }
 
-// Whether the line asks for the help of a command that is not there. CLI11 prints the help of the
+// True if the line asks for the help of a command that is not there. CLI11 prints the help of the
 // command above it.
 bool asks_of_unknown_command(const CLI::App& app) {
   const std::vector<std::string> extras = app.remaining(true);

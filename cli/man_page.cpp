@@ -6,7 +6,7 @@
 namespace octet {
 namespace {
 
-// As text of roff: hyphens stay hyphens, and no line is taken for a request.
+// Text for roff: hyphens stay hyphens, and no line is taken for a request.
 std::string roff(const std::string& text) {
   std::string out;
   for (const char ch : text) {

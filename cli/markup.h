@@ -10,7 +10,7 @@
 
 namespace octet {
 
-// What is not UTF-8 becomes U+FFFD, control characters blanks.
+// Bytes that are not UTF-8 become U+FFFD, control characters blanks.
 inline std::string markup_text(std::string_view text) {
   std::string out;
   for (size_t i = 0, length = 0; i < text.size(); i += length) {

@@ -46,7 +46,7 @@ bool is_gguf_file(const Files& files, const std::string& path) {
   return is_gguf_name(path) && files.kind(path) == EntryKind::file;
 }
 
-// What a GGUF file says beside its weights, as a folder.
+// Folder of what a GGUF file says beside its weights.
 std::string folder_of_gguf(Files& files, const std::string& path, const Log& log) {
   const std::string cache = user_cache(::getenv, "octet/gguf");
   if (cache.empty()) {
@@ -132,7 +132,7 @@ std::string model_folder(Files& files, const std::string& model, const Log& log)
   if (!is_run(files, path)) return path;
   std::string exported = join_path(path, "export");
   if (has_config(files, exported)) return exported;
-  // What is free to write: an export of adapters alone has the name.
+  // A folder that is free to write: an export of adapters alone has the name.
   const std::string target = files.exists(exported) ? path + "-model" : exported;
   throw Error(
       ErrorCode::bad_data,

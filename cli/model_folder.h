@@ -11,10 +11,10 @@
 
 namespace octet {
 
-// Of the environment: ::getenv, or a test's own.
+// Look-up in the environment: ::getenv, or a test's own.
 using GetEnv = std::function<const char*(const char*)>;
 
-// Whether it reads as a model's name on the hub: "org/name".
+// True if it reads as a model's name on the hub: "org/name".
 bool is_hub_name(const std::string& model);
 
 // The snapshot of org/name that refs/main of the local cache names: HF_HUB_CACHE, else HF_HOME/hub,

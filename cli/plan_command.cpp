@@ -42,7 +42,7 @@ struct PlanFlags : FinetuneFlags {
 
 constexpr int64_t kNcclBytes = int64_t{584} << 20;  // measured with two (docs/results/h100x2)
 
-// As GPUs are connected (backends/cuda/target/ranks.cpp).
+// Rates and levels as GPUs are connected (backends/cuda/target/ranks.cpp).
 MachineRates rates_of(const PlanFlags& flags, const ParallelConfig& parallel, bool is_gpu) {
   const int64_t ranks = parallel.ranks;
   if (ranks % flags.hosts != 0)
@@ -111,7 +111,7 @@ KernelNeeds needs_of(const RunConfig& config) {
           .ranks = static_cast<int>(config.parallel.ranks)};
 }
 
-// What fits a GPU of so much memory.
+// Prints the settings that fit a GPU of so much memory.
 void print_fitting_sets(const PlanFlags& flags, const GlobalOptions& options) {
   const std::vector<std::string> own = sets_with_flags(flags, options.config_sets());
   FinetuneFlags without_keys = flags;  // a flag and a setting of one key would be refused
@@ -154,7 +154,7 @@ void print_fitting_sets(const PlanFlags& flags, const GlobalOptions& options) {
   finish_output();
 }
 
-// What is shown instead of a plan is one thing.
+// At most one view is shown instead of a plan.
 void expect_one_view(const CLI::App& plan) {
   std::string first;
   for (const char* view : {"--policy", "--texts", "--passes", "--steps", "--graph", "--buffers"}) {

@@ -14,14 +14,14 @@ namespace octet {
 
 bool shows_progress(const GlobalOptions& options);
 
-// Of text on its way into tokens, after each batch.
+// Progress of text on its way into tokens, after each batch.
 std::function<void(const TokenizeProgress&)> tokenize_painter(const GlobalOptions& options);
 
 // "BEFORE3 of 10 WHAT", after each `every` of them and the last.
 OnProgress count_painter(const GlobalOptions& options, std::string before, std::string what,
                          int64_t every = 1);
 
-// Of a run: a bar, after each step. Where there is none, the trainer's plain lines serve.
+// Progress of a run: a bar, after each step. Where there is none, the trainer's plain lines serve.
 class Progress {
  public:
   // `name` stands before the bar.

@@ -78,7 +78,7 @@ Table layer_table(const PtqResult& result) {
   return table;
 }
 
-// Of each figure means before and after, and of the change, with standard errors over the samples;
+// Means of each figure before and after, and of the change, with standard errors over the samples;
 // that of the change is paired.
 void add_figures(PtqSession& session, const PtqRequest& request, const PtqFigures& before,
                  Table& table) {

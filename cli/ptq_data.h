@@ -1,5 +1,5 @@
-// What octet ptq calibrates and evaluates on: a text of a decoder, rows of any other model. The
-// command and its methods see batches and figures alone.
+// Data that octet ptq calibrates and evaluates on: a text of a decoder, rows of any other model.
+// The command and its methods see batches and figures alone.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,7 @@ struct PtqDataFlags {
   int64_t batch = 8;                     // that are evaluated at a time
 };
 
-// What an evaluation found, each of the same samples (rows, documents) in the same order.
+// Figures of an evaluation, each of the same samples (rows, documents) in the same order.
 struct PtqFigures {
   std::vector<SampleMetric> all;
   std::string counted = "labels";  // what the first one's n_tokens count

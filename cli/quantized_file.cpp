@@ -29,7 +29,7 @@ std::string metadata_of(const SafetensorsReader& file, const std::string& key) {
   bad("expected a file of `octet formats quantize`, got one without {} in its metadata", key);
 }
 
-// What the metadata say of the codes.
+// Coding of the data, by the metadata.
 struct Coding {
   Dtype format;
   Granularity granularity;

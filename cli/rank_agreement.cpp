@@ -54,7 +54,7 @@ std::string text_of_root(Group& group, std::string text) {
               theirs.size(), mine.size());
 }
 
-// Of rank 0's, removed again, with the folder where it was not there and stays empty.
+// A file of rank 0's, removed again, with the folder where it was not there and stays empty.
 class Token {
  public:
   Token(Files& files, const std::string& folder) : files_(files), folder_(folder) {

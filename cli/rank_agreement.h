@@ -1,4 +1,4 @@
-// What ranks that are processes of their own must have in common before they begin.
+// Facts that ranks, each a process of its own, must have in common before they begin.
 #pragma once
 
 #include <string>

@@ -193,7 +193,7 @@ class Supervisor {
 
 using Body = std::function<void(Group&, const Launch&)>;
 
-// Of a rank's process, which then ends with it.
+// Status of a rank's process, which then ends with it.
 int run_rank(const Launch& launch, const Body& body, std::string_view if_lost, tcp::Socket listener,
              const Words& words) {
   const auto say = [&](const LastWord& word) { words.say(word); };

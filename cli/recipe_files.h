@@ -12,8 +12,8 @@ struct RecipeFile {
   std::string about;  // its first comment
 };
 
-// Of recipes/ beside the program, or share/octet/recipes of the prefix that it is installed in,
-// sorted by name; folders within come after. Empty where neither is there.
+// Recipes of recipes/ beside the program, or of share/octet/recipes in the prefix of its
+// installation, sorted by name; folders within come after. Empty where neither is there.
 std::vector<RecipeFile> recipe_files();
 
 // The file that a CONFIG of the command line means: itself where it exists, has a slash or ends as

@@ -1,4 +1,4 @@
-// What `octet report` knows of a run: read from its folder alone.
+// Data of a run for `octet report`: read from its folder alone.
 #pragma once
 
 #include <cstdint>
@@ -64,17 +64,17 @@ struct RunSummary {
   int64_t best_val_step = 0;
   std::string_view unit = kTokens;
   double tokens_per_s = 0;  // of `unit`, over the time of all steps
-  // Of `unit`, evaluation and saving included; nothing where energy was not counted.
+  // Number of `unit`, evaluation and saving included; nothing where energy was not counted.
   std::optional<double> tokens_per_joule = {};
   int64_t mem_bytes = 0;  // the most that a step had planned
   int64_t n_skipped = 0;
 };
 RunSummary summarize(const RunData& run);
 
-// What evaluations of any of these runs tell beside the loss (StepReport::val_figures), in the
-// order in which they come: "accuracy", "margin", ....
+// Names of what evaluations of any of these runs tell beside the loss (StepReport::val_figures), in
+// the order in which they come: "accuracy", "margin", ....
 std::vector<std::string> figure_names(const std::vector<RunData>& runs);
-// Of a step, and of the last that has it; nothing where none has.
+// Figure of a step, and of the last that has it; nothing where none has.
 std::optional<double> figure_of(const StepReport& step, const std::string& name);
 std::optional<double> last_figure(const RunData& run, const std::string& name);
 

@@ -39,8 +39,8 @@ std::string folder_label(const std::vector<RunData>& runs, size_t i) {
   return name;
 }
 
-// What of its configuration tells a group from the others of its recipe; of more than two keys
-// its folder does.
+// Keys, with values, that tell a group from the others of its recipe; its folder where they are
+// more than two.
 std::string own_keys(const std::vector<RunData>& runs, const std::vector<RunGroup>& groups,
                      const RunGroup& own) {
   const RunData& run = runs[own.runs.front()];

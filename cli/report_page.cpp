@@ -17,7 +17,7 @@
 namespace octet {
 namespace {
 
-// Of a metric of all runs, so that a page of some runs stays within 300 KB; of one run at least.
+// Values of a metric of all runs, so that a page of some stays within 300 KB; of one run at least.
 constexpr size_t kMaxPageValues = 2100, kMinCurveValues = 180;
 constexpr int kBandDigits = 4;
 // Magnitudes beyond are drawn as this one, so that no range overflows.
@@ -49,7 +49,7 @@ double rounded(double value, int digits) {
              : std::strtod(fmt::format("{:.{}g}", value, digits).c_str(), nullptr);
 }
 
-// Of curves with more values than fit, several share a point, with its least and largest value.
+// Several values share a point, with its least and largest value, in curves with more than fit.
 size_t values_per_point(size_t n_values, size_t n_runs) {
   const size_t n_fitting = std::max(kMinCurveValues, kMaxPageValues / n_runs);
   const size_t n_points = n_values <= n_fitting ? n_fitting : n_fitting * 2 / 5;
@@ -97,7 +97,7 @@ OrderedJson curve_json(const std::vector<Value>& values, int digits, size_t n_ru
   return curve;
 }
 
-// What the x of curves, steps, are in tokens and in seconds.
+// The x of curves, steps, also in tokens and in seconds.
 OrderedJson axes_json(const std::vector<StepReport>& steps, size_t n_runs) {
   OrderedJson step = OrderedJson::array(), tokens = step, seconds = step;
   const size_t per_point = values_per_point(steps.size(), n_runs);
@@ -235,7 +235,7 @@ OrderedJson data_json(const std::vector<RunData>& runs) {
   return json;
 }
 
-// Those that a page of these data has room for; its tables repeat a part of the data.
+// Samples that a page of these data has room for; its tables repeat a part of the data.
 ShownSamples fitting_samples(const std::vector<RunData>& runs, const OrderedJson& json) {
   constexpr size_t kTableBytes = 1000;  // of results, a run
   static const size_t frame = page_text("", OrderedJson(), {}).size();

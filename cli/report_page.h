@@ -13,7 +13,7 @@ namespace octet {
 
 // Sampled steps of a heat map: of more every so manieth is shown, the last always.
 inline constexpr size_t kMaxHeatSteps = 48;
-// Of the page of some runs; what the rest leaves of it is for samples.
+// Size of the page of some runs; what the rest leaves of it is for samples.
 inline constexpr size_t kMaxPageBytes = 300'000;
 
 // At least one run. The same for the same runs. The data of cli/report.js:

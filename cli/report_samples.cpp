@@ -24,7 +24,7 @@ size_t page_bytes(const RunData& run, const TextSample& sample) {
          markup_text(sample.prompt).size() + markup_text(run.name).size() + kTags;
 }
 
-// Where the step begins whose samples end before `end`; they are in the order of their steps.
+// First sample of the step whose samples end before `end`; they are in the order of their steps.
 size_t begin_of_step(const std::vector<TextSample>& samples, size_t end) {
   size_t begin = end;
   while (begin > 0 && samples[begin - 1].step == samples[end - 1].step) --begin;

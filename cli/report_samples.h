@@ -11,7 +11,7 @@
 
 namespace octet {
 
-// Of each run the samples of its last steps, as many steps of all as fit; of one step at least.
+// Samples of each run's last steps, as many steps of all as fit; of one step at least.
 struct ShownSamples {
   std::vector<std::vector<TextSample>> runs;  // in the order of runs
   size_t n_shown = 0, n_samples = 0;          // and how many the runs have

@@ -25,7 +25,7 @@ namespace {
 
 constexpr int64_t kLongestText = 512;
 
-// Of a value a row.
+// Metric of a value a row.
 SampleMetric metric_of(std::string name, const std::vector<double>& values, double factor = 1) {
   SampleMetric metric{std::move(name), {}};
   for (const double value : values) metric.samples.push_back({factor * value, 1});

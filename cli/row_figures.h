@@ -1,4 +1,4 @@
-// What rows that are no text of a decoder are evaluated by: a model's classes, or its loss.
+// Evaluation of rows that are no text of a decoder: by a model's classes, or its loss.
 #pragma once
 
 #include <memory>
@@ -11,12 +11,12 @@
 
 namespace octet {
 
-// Of each sample (row, pair) in order: of classes "cross_entropy" (nats), "acc" and, of more than
-// five, "top5"; else the metrics of the loss of the model's own.
+// Figures of each sample (row, pair) in order: of classes "cross_entropy" (nats), "acc" and, of
+// more than five, "top5"; else the metrics of the loss of the model's own.
 struct RowFigures {
   std::vector<SampleMetric> all;
-  // Of all samples at once: of two classes "f1", of class 1; of classes "matthews"; of numbers
-  // "spearman", NaN where it is not defined.
+  // Figures of all samples at once: of two classes "f1", of class 1; of classes "matthews"; of
+  // numbers "spearman", NaN where it is not defined.
   Figures whole = {};
 };
 

@@ -1,4 +1,4 @@
-// What `octet serve` answers to a path: who may ask, which end point it is, and errors as JSON.
+// Answers of `octet serve` to a path: who may ask, which end point it is, and errors as JSON.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@
 
 namespace octet {
 
-// Whether a host, with or without a port, is this machine itself by its name alone.
+// True if a host, with or without a port, is this machine itself by its name alone.
 bool is_loopback(std::string host);
 
 struct ServeAccess {
@@ -25,7 +25,7 @@ class ServeApp {
   ServeApp(const ServedModel& model, ServeEngine* engine, Embed embed, ServeAccess access, Log log);
 
   HttpReply answer(const HttpRequest& request) const;
-  // What HTTP itself refuses.
+  // Answer to what HTTP itself refuses.
   static std::string refusal(int status);
 
  private:

@@ -32,7 +32,7 @@ struct TokenScore {
   std::vector<std::pair<int32_t, double>> top = {};  // the most probable, the first one first
 };
 
-// What came of text `index` since the event before.
+// The part of text `index` that came since the event before.
 struct TextEvent {
   size_t index = 0;
   std::string text = {};

@@ -156,7 +156,7 @@ class HttpServer::Impl {
     server_.Get(kAny, without_body).Options(kAny, without_body);
     server_.Post(kAny, with_body).Put(kAny, with_body).Patch(kAny, with_body);
     server_.Delete(kAny, with_body);
-    // Of other methods nobody bounds the body.
+    // Nobody bounds the body of other methods.
     server_.set_pre_routing_handler([this](const httplib::Request& request, httplib::Response& to) {
       for (const char* method : {"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"})
         if (request.method == method) return httplib::Server::HandlerResponse::Unhandled;
@@ -178,7 +178,7 @@ class HttpServer::Impl {
             .origin = request.get_header_value("Origin")};
   }
 
-  // What is not read of a body would be the next request: such a connection ends.
+  // The unread rest of a body would be the next request: such a connection ends.
   void refuse(int status, httplib::Response& to) {
     to.status = status;
     to.set_header("Connection", "close");

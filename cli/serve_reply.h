@@ -1,4 +1,4 @@
-// What `octet serve` answers: objects of OpenAI's API, whole or as server-sent events.
+// Replies of `octet serve`: objects of OpenAI's API, whole or as server-sent events.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ class TextAnswer {
   void add(TextEvent event);
   OrderedJson whole();
 
-  // As events, each a line "data: ..." and an empty one. begin() has the roles of a chat.
+  // The reply as events, each a line "data: ..." and an empty one. begin() has the roles of a chat.
   std::string begin() const;
   std::string part(const TextEvent& event);
   std::string end() const;  // the usage, where it was asked for, and [DONE]

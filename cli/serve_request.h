@@ -13,7 +13,7 @@
 
 namespace octet {
 
-// What requests are read against. References outlive it.
+// Model that requests are read against. References outlive it.
 struct ServedModel {
   std::string name;
   const Tokenizer& tokenizer;
@@ -23,7 +23,7 @@ struct ServedModel {
   std::optional<uint32_t> seed = {};  // of requests that name none; else a random one
 };
 
-// Of /v1/completions or /v1/chat/completions.
+// Request of /v1/completions or /v1/chat/completions.
 struct TextRequest {
   bool is_chat = false, streams = false, includes_usage = false, echoes = false;
   int n_logprobs = -1;           // as ServeText has it

@@ -18,7 +18,7 @@ bool is_digit(char ch) {
   return ch >= '0' && ch <= '9';
 }
 
-// What stands around a number, so that it is none of a name, a version or a date.
+// Characters that may stand around a number, so that it is none of a name, a version or a date.
 bool may_stand_beside(char ch) {
   return std::string_view(" +-()[],;:%/=x").find(ch) != std::string_view::npos;
 }

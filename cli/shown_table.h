@@ -21,7 +21,7 @@ std::string with_short_figures(std::string_view text);
 // each other, each with the first column; a cell that is longer than a line ends in "...".
 std::string fitted_text(const Table& table, size_t width);
 
-// As print_table() shows it: fitted, with short figures, on a terminal without --wide; else whole.
+// Text as print_table() shows it: fitted, figures short, on a terminal without --wide; else whole.
 std::string shown_text(const GlobalOptions& options, const Table& table);
 
 }  // namespace octet

@@ -39,7 +39,7 @@ const char* answer_of(int signal) {
   }
 }
 
-// What a handler may do: nothing where nobody reads.
+// Writes as a handler may: nothing where nobody reads.
 void say(const char* message) {
   pollfd asked{STDERR_FILENO, POLLOUT, 0};
   if (::poll(&asked, 1, 0) <= 0) return;

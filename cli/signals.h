@@ -1,4 +1,4 @@
-// What signals do to the program.
+// Effects of signals on the program.
 //
 //   SIGINT, SIGTERM, SIGHUP   end it at once with status 128 + number and one line, whatever it is
 //                             doing: files are replaced as one act, so nothing is lost; those that

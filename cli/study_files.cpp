@@ -37,7 +37,7 @@ std::string short_cell(const std::string& cell) {
   return error != std::errc() || rest != end || is_short ? cell : fmt::format("{:.4g}", value);
 }
 
-// As cli/page.js draws it; what is not finite becomes null.
+// Figure as cli/page.js draws it; what is not finite becomes null.
 OrderedJson figure_json(const Figure& figure) {
   OrderedJson curves = OrderedJson::array();
   for (const Series& series : figure.series)
@@ -74,8 +74,8 @@ std::set<std::string> written_files(const Files& files, const std::string& folde
   return names;
 }
 
-// What the page shows of a study. One that was written before study.json held curves has figures
-// beside it: names, no paths.
+// Parts of a study that the page shows. One that was written before study.json held curves has
+// figures beside it: names, no paths.
 OrderedJson read_study(const Files& files, const std::string& folder) {
   const std::string path = join_path(folder, kStudy);
   if (!files.exists(path)) {

@@ -1,4 +1,4 @@
-// What studies leave behind: CSV files, SVG figures, and one page of them all.
+// Files that studies leave behind: CSV files, SVG figures, and one page of them all.
 #pragma once
 
 #include <string>

@@ -32,7 +32,7 @@ constexpr const char* kStyle =
     ".curve{fill:none;stroke-width:1.8;stroke-linejoin:round}circle,.gap{stroke:none}";
 constexpr const char* kEnd = "text-anchor=\"end\"";
 
-// Of the plot: values from low to high lie between begin and end in the drawing.
+// Axis of the plot: values from low to high lie between begin and end in the drawing.
 struct Axis {
   double begin = 0, end = 0;
   double low = std::numeric_limits<double>::infinity(), high = -low;
@@ -63,7 +63,7 @@ std::vector<double> linear_ticks(const Axis& axis, int n) {
   return ticks;
 }
 
-// Of an axis of powers of ten: 1, 2 and 5 times them, or of many the powers alone.
+// Ticks of an axis of powers of ten: 1, 2 and 5 times them, or of many the powers alone.
 std::vector<double> log_ticks(const Axis& axis) {
   const double width = axis.high - axis.low, stride = 1 + std::floor(width / 8);
   std::vector<double> ticks;

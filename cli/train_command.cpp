@@ -80,7 +80,7 @@ LoadedConfig configuration(const TrainFlags& flags, const GlobalOptions& options
   return loaded;
 }
 
-// What a run without a configuration file does, where nobody said it.
+// Settings of a run without a configuration file, where nobody said them.
 std::string settled_text(const RunConfig& config, const ModelSpec& spec) {
   const std::string epochs =
       config.train.epochs > 0 ? fmt::format("{} epochs are ", config.train.epochs) : "";
@@ -141,7 +141,7 @@ TrainResult train(const TrainRun& run, Backend& backend, Group* group, TrainHook
   return result;
 }
 
-// Of each rank of this process, rank 0 first; no groups where there is one. On the CPU ranks are
+// Devices of this process's ranks, rank 0 first; no groups where there is one. On the CPU ranks are
 // threads, which share the cores; on GPUs a process each, which `process` is then the rank of.
 struct Devices {
   std::vector<std::unique_ptr<Group>> groups;

@@ -38,7 +38,7 @@ using ScaleProgram = std::function<GraphValue(const std::vector<GraphValue>& sca
 class GraphFunction {
  public:
   explicit GraphFunction(const std::string& name = "graph");
-  // Of the text that text() and `octet opt` print; types that it does not say are inferred.
+  // Parses the text that text() and `octet opt` print; types that it does not say are inferred.
   static GraphFunction parse(const std::string& text);
 
   // dtype: real (numbers, whose type a recipe chooses), i32 for indices and labels, or a type of
@@ -57,7 +57,7 @@ class GraphFunction {
   // autodiff differentiates "loss", which is a scalar.
   void output(const std::string& name, GraphValue value);
   void erase_output(const std::string& name);
-  // Those of these names, behind passes too.
+  // Inputs and outputs of these names, behind passes too.
   GraphValue input_value(const std::string& name) const;
   GraphValue output_value(const std::string& name) const;
 

@@ -1,4 +1,4 @@
-// What computes: the CPU or a GPU.
+// The machine that computes: the CPU or a GPU.
 #pragma once
 
 #include <cstdint>

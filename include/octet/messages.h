@@ -1,4 +1,4 @@
-// What Octet has to say beside its results: warnings, and how a run gets on.
+// Messages of Octet beside its results: warnings, and how a run gets on.
 #pragma once
 
 #include <cstdint>

@@ -33,7 +33,7 @@ struct ModelOptions {
   MessageSink on_message = {};
 };
 
-// Of a text: the sum over its predicted tokens of -ln p, in nats.
+// Loss of a text: the sum over its predicted tokens of -ln p, in nats.
 struct TextLoss {
   double sum = 0;
   int64_t n_tokens = 0;  // predicted ones: all but the first
@@ -91,13 +91,13 @@ class Model {
   // Throws Error{invalid_argument} for more and for ids outside the vocabulary.
   std::vector<float> logits(std::span<const int32_t> tokens);
 
-  // What `octet eval --tasks nll` says of a file of this text, or of shards of these tokens. Throws
-  // Error{invalid_argument} for fewer than two tokens and for ids outside the vocabulary.
+  // Loss that `octet eval --tasks nll` prints for a file of this text or shards of these tokens.
+  // Throws Error{invalid_argument} for fewer than two tokens and for ids outside the vocabulary.
   TextLoss nll(std::string_view text, const TextLossOptions& options = {});
   TextLoss nll(std::span<const int32_t> tokens, const TextLossOptions& options = {});
 
-  // What `octet generate` says. Throws Error{invalid_argument} for a prompt without tokens and for
-  // settings outside their bounds.
+  // Text that `octet generate` gives. Throws Error{invalid_argument} for a prompt without tokens
+  // and for settings outside their bounds.
   GeneratedText generate(const std::string& prompt, const GenerationSettings& settings = {});
   std::vector<GeneratedText> generate(const std::vector<std::string>& prompts,
                                       const GenerationSettings& settings = {});

@@ -63,7 +63,7 @@ struct TrainingStep {
   std::string json = {};           // its line of metrics.jsonl (docs/formats/run.md)
 };
 
-// Of a run that is over.
+// Results of a run that is over.
 struct TrainingResult {
   int64_t step = 0;  // the last one done
   // Mean over the last steps of this process, at most 20. Of a run that was finished before, the

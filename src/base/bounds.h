@@ -16,7 +16,7 @@ struct Bounds {
   bool high_open = false;
 };
 
-// Whether a finite number lies within the bounds.
+// True if a number is finite and lies within the bounds.
 inline bool is_within(const Bounds& bounds, double value) {
   const bool above = bounds.low_open ? value > bounds.low : value >= bounds.low;
   const bool below = bounds.high_open ? value < bounds.high : value <= bounds.high;

@@ -13,7 +13,7 @@ namespace octet {
 inline std::span<const std::byte> as_bytes(std::string_view text) {
   return std::as_bytes(std::span<const char>(text.data(), text.size()));
 }
-// Of what holds its values side by side: a vector, an array, a span.
+// Bytes of values that lie side by side: a vector, an array, a span.
 template <typename Values>
 requires(!std::is_convertible_v<const Values&, std::string_view>)
     std::span<const std::byte> as_bytes(const Values& values) {

@@ -13,7 +13,7 @@
 
 namespace octet {
 
-// Whether this process is a forked child of the one with that id.
+// True if this process is a forked child of the one with that id.
 bool is_forked_from(pid_t process);
 
 class CallLock {

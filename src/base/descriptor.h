@@ -1,4 +1,4 @@
-// What the POSIX side of the file layer shares.
+// Declarations that the POSIX side of the file layer shares.
 #pragma once
 
 #include <memory>
@@ -34,7 +34,7 @@ void close_or_throw(Descriptor& fd, const std::string& path);
 void wait_for(int fd, short events);
 // All of the bytes, waiting where a pipe is full.
 void write_all(int fd, const std::string& path, std::span<const std::byte> bytes);
-// Whether `path` leads to the open file `fd`.
+// True if `path` leads to the open file `fd`.
 bool is_same_file(int fd, const std::string& path);
 
 // "a FIFO", "a directory", ... for st_mode.
@@ -42,8 +42,8 @@ std::string_view kind_text(unsigned mode);
 [[noreturn]] void throw_wrong_kind(std::string_view operation, const std::string& path,
                                    std::string_view expected, unsigned mode);
 
-// What comes from `fd` until its end, as a file. The descriptor does not block; a writer that has
-// yet to come is waited for.
+// Bytes that come from `fd` until its end, as a file. The descriptor does not block; a writer that
+// has yet to come is waited for.
 std::unique_ptr<FileReader> read_to_end(int fd, const std::string& path, uint64_t max_bytes);
 
 // Files::open_output_stream of the operating system.

@@ -1,4 +1,4 @@
-// What a message shows of many things: the first few, and how many there are.
+// The first few of many things, and how many there are, as a message shows them.
 #pragma once
 
 #include <fmt/ranges.h>

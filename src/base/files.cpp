@@ -131,7 +131,7 @@ bool is_link(const std::string& path) {
   return ::lstat(path.c_str(), &info) == 0 && S_ISLNK(info.st_mode);
 }
 
-// Of a terminal a user can end the input, /dev/null has none; other devices have no end.
+// A terminal's user can end the input, /dev/null has none; other devices have no end.
 bool has_end(int fd, const struct stat& info) {
   if (S_ISFIFO(info.st_mode)) return true;
   const bool is_null = S_ISCHR(info.st_mode) && info.st_rdev == makedev(1, 3);

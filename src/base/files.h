@@ -34,7 +34,7 @@ class FileReader {
   virtual uint64_t size() const = 0;  // at the time of opening
   // Fills `out` from byte `offset`; fewer bytes than asked for are an Error.
   virtual void read_at(uint64_t offset, std::span<std::byte> out) const = 0;
-  // Of a string, vector or array, all of it.
+  // Fills all of a string, vector or array.
   template <typename Values>
   void read_at(uint64_t offset, Values& values) const {
     read_at(offset, std::as_writable_bytes(std::span(values)));
@@ -48,7 +48,7 @@ class FileWriter {
   virtual void write(std::span<const std::byte> bytes) = 0;
   virtual void sync() = 0;   // returns when the bytes are on the medium
   virtual void close() = 0;  // reports the errors that a file system may delay until now
-  // Whether `path` still leads to this file: false once it was removed, moved or replaced.
+  // True while `path` still leads to this file; false once it was removed, moved or replaced.
   virtual bool is_at(const std::string&) const { return true; }
 };
 
@@ -75,7 +75,7 @@ class FileLock {
   virtual ~FileLock() = default;
   // "" where the lock holds; else why the file system cannot lock.
   virtual const std::string& problem() const = 0;
-  // Whether its file is still where it was locked; elsewhere it keeps nobody out.
+  // True while its file is still where it was locked; elsewhere it keeps nobody out.
   virtual bool is_in_place() const { return true; }
 };
 
@@ -102,12 +102,12 @@ class Files {
   // Makes `path` where it is missing, and locks it for this process. Where another one holds it:
   // Error{io}, which says who.
   virtual std::unique_ptr<FileLock> lock(const std::string& path) = 0;
-  // What a user may still write into the file system of `folder`; nothing where it does not tell.
+  // Bytes that a user may still write into `folder`'s file system; nothing where it does not tell.
   virtual std::optional<uint64_t> free_bytes(const std::string& /*folder*/) const { return {}; }
   // The file that a write to `path` makes or replaces, links followed. Error{bad_data} where there
   // is something else than a regular file.
   virtual std::string write_target(const std::string& path) const { return path; }
-  // Whether the current folder lies within `path`, a folder, or `path` is the root.
+  // True if the current folder lies within `path`, a folder, or `path` is the root.
   virtual bool holds_current_folder(const std::string& /*path*/) const { return false; }
   // For an output that the user named: what is no file but a FIFO, a terminal, /dev/null or one of
   // this process's descriptors (/dev/stdout) is written to as it is. Else nothing.

@@ -47,7 +47,7 @@ class GgufHeader {
 
   bool has(const std::string& key) const { return values_.contains(key); }
   std::vector<std::string> keys() const;  // sorted
-  // Of a key that is there with this type; others throw, as does text that is no UTF-8.
+  // Values of a key that is there with this type; others throw, as does text that is no UTF-8.
   std::vector<std::string_view> strings(const std::string& key) const;
   std::string string(const std::string& key) const;
   std::vector<int32_t> integers(const std::string& key) const;
@@ -57,7 +57,7 @@ class GgufHeader {
   }
   uint32_t number(const std::string& key) const;
   float real(const std::string& key) const;
-  // As it is shown; `type` is u16, u32, i32, f32, boolean or string.
+  // A key's value as it is shown; `type` is u16, u32, i32, f32, boolean or string.
   std::string shown(const std::string& key, GgufType type) const;
 
   const std::string& path() const { return path_; }

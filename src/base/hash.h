@@ -17,12 +17,12 @@ namespace octet {
 class Xxh64 {
  public:
   Xxh64();
-  // Of a text, or of values that lie side by side.
+  // Hashes a text, or values that lie side by side.
   template <typename Values>
   void update(const Values& values) {
     update_bytes(as_bytes(values));
   }
-  // Of a number, in as many bytes as its type has.
+  // Hashes a number, in as many bytes as its type has.
   template <typename Number>
   void add(Number number) {
     update(std::span(&number, 1));

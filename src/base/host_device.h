@@ -1,5 +1,5 @@
-// What functions are marked with that both host and device code call. nvcc lets a host function be
-// called from device code in no other way (src/backends/cuda/CMakeLists.txt).
+// Mark of functions that both host and device code call. nvcc lets a host function be called from
+// device code in no other way (src/backends/cuda/CMakeLists.txt).
 #pragma once
 
 #ifdef __CUDACC__

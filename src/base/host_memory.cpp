@@ -29,14 +29,14 @@ int64_t keyed_number(const std::string& path, std::string_view key) {
   return 0;
 }
 
-// Of the machine, where /proc does not say it.
+// Memory of the machine, where /proc does not say it.
 int64_t installed_bytes() {
   struct sysinfo info {};
   if (::sysinfo(&info) != 0) return 0;
   return static_cast<int64_t>(info.totalram) * static_cast<int64_t>(info.mem_unit);
 }
 
-// Where a version keeps its files, and how it names them.
+// Mount and file names of one version of control groups.
 struct CgroupFiles {
   std::string mount, limit, usage, droppable;
 };

@@ -1,4 +1,4 @@
-// What other processes remove or make while it is looked at: a look and the next one are two
+// Looks at files that other processes remove or make meanwhile: a look and the next one are two
 // moments.
 #pragma once
 

@@ -1,5 +1,5 @@
-// What one input may ask for before it is refused. Input comes from others: a template, a packed
-// file, a picture may be small and ask for hours or for all memory.
+// Limits of what one input may ask for before it is refused. Input comes from others: a template, a
+// packed file, a picture may be small and ask for hours or for all memory.
 //
 // A reader takes its own of these as an option, input_limits() where nobody says otherwise. Tests
 // of a limit lower it, so that an input that meets it is small, and harmless to every program.

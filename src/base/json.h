@@ -16,10 +16,10 @@ using Json = nlohmann::json;
 // an object, or nests deeper than 64 levels. Values that json_reader.h lists are kept unread.
 Json parse_json(std::string_view text, const std::string& where);
 
-// Of a file that Octet itself writes: discarded (is_discarded) where it is no whole JSON value.
+// A file that Octet itself writes: discarded (is_discarded) where it is no whole JSON value.
 Json parse_own_json(std::string_view text);
 
-// Whether a key with this value asks for nothing: null, false, or an empty list or object.
+// True if a key with this value asks for nothing: null, false, or an empty list or object.
 inline bool asks_nothing(const Json& value) {
   return value.is_null() || value == false || (value.is_structured() && value.empty());
 }

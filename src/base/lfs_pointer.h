@@ -1,4 +1,4 @@
-// What git leaves in a file's place where git-lfs has not fetched it.
+// The pointer that git leaves in a file's place where git-lfs has not fetched it.
 #pragma once
 
 #include <string_view>

@@ -11,7 +11,7 @@ bool is_digit(char ch) {
   return ch >= '0' && ch <= '9';
 }
 
-// As names are compared: in small letters, with underscores, without the dashes of a flag.
+// A name in the form that is compared: small letters, underscores, no dashes of a flag.
 std::string plain(std::string_view name) {
   name.remove_prefix(std::min(name.find_first_not_of("- "), name.size()));
   while (name.ends_with(' ')) name.remove_suffix(1);
@@ -23,7 +23,7 @@ std::string plain(std::string_view name) {
   return text;
 }
 
-// Whether dots part sections: not in "llama-1.2b".
+// True if dots part sections: not in "llama-1.2b".
 bool is_path(std::string_view name) {
   return name.find('.') != name.npos && std::ranges::all_of(name, [](char ch) {
            return (ch >= 'a' && ch <= 'z') || ch == '_' || ch == '.';
@@ -52,7 +52,7 @@ std::vector<std::string> numbers(std::string_view name) {
   return all;
 }
 
-// Whether one has the other's numbers, in their order.
+// True if one has the other's numbers, in their order.
 bool have_equal_numbers(std::string_view a, std::string_view b) {
   std::vector<std::string> more = numbers(a), fewer = numbers(b);
   if (more.size() < fewer.size()) more.swap(fewer);
@@ -109,7 +109,7 @@ std::optional<std::string> equal_name(std::string_view word, const std::vector<s
   return found == known.end() ? std::nullopt : std::optional(*found);
 }
 
-// What needs no guess: all of the word before its part behind the section.
+// The answer that needs no guess: all of the word before its part behind the section.
 std::optional<std::string> meant(const std::string& word, const std::vector<std::string>& known) {
   const auto all = [](std::string_view name) { return name; };
   if (auto found = equal_name(word, known, all)) return found;

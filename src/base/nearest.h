@@ -1,4 +1,4 @@
-// What was probably meant by a name that is not known, for messages about keys, values, commands,
+// The name probably meant by one that is not known, for messages about keys, values, commands,
 // flags, tasks and files: a synonym first, then a part of a name, a slip of the pen last, and
 // nothing where none of these is near, since a wrong hint costs more than none.
 #pragma once

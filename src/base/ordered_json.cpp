@@ -7,7 +7,7 @@
 namespace octet {
 namespace {
 
-// As a path, "messages[0].content"; empty where everything within was read.
+// Path of the unread value, "messages[0].content"; empty where everything within was read.
 std::string find_unread(const OrderedJson& json, std::string& what) {
   const auto below = [](const std::string& step, const std::string& rest) {
     return rest.empty() || rest.front() == '[' ? step + rest : step + "." + rest;

@@ -8,7 +8,7 @@
 namespace octet {
 namespace {
 
-// What tells a model's folder, and a run's.
+// File names that tell a model's folder, and a run's.
 constexpr std::array<std::string_view, 7> kMarks = {
     "config.json",     "config.yaml",    "metrics.jsonl", "ckpt",
     "tokenizer.model", "tokenizer.json", "vocab.json"};

@@ -1,4 +1,4 @@
-// Where a command may put files under names of its own choice. The rule of all of them: a file that
+// Folders where a command may put files under names of its own choice. One rule of all: a file that
 // is there and that the command did not write is never replaced, and no link is followed.
 #pragma once
 

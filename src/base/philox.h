@@ -52,7 +52,7 @@ constexpr uint64_t name_hash(std::string_view name) {
   return hash;
 }
 
-// What one stream of random words is for; the counter's low word is the element index / 4.
+// Key and counter of one stream of random words; the counter's low word is the element index / 4.
 struct RandomStream {
   uint64_t name = 0;         // name_hash of the tensor
   uint32_t seed = 0;         // the run's seed
@@ -76,7 +76,7 @@ struct RandomStream {
   OCTET_HOST_DEVICE float normal(uint64_t element) const {
     return normal_of(bits(2 * element), bits(2 * element + 1));
   }
-  // Those of elements 0, 1, ...; each block of words is drawn once, for two elements.
+  // Normals of elements 0, 1, ...; each block of words is drawn once, for two elements.
   void normals(std::span<float> to) const {
     for (size_t i = 0; i < to.size(); i += 2) {
       const PhiloxBlock words = block(i / 2);

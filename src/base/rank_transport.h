@@ -1,4 +1,4 @@
-// What moves data between the devices of ranks (parallel.transport).
+// Transport of data between the devices of ranks (parallel.transport).
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace octet {
 
-// What moves data between ranks' devices. automatic: peer on one host whose devices all reach each
+// Transport between ranks' devices. automatic: peer on one host whose devices all reach each
 // other's memory, nccl else.
 enum class RankTransport : uint8_t { automatic, peer, nccl };
 constexpr auto value_names(RankTransport) {

@@ -36,7 +36,7 @@ void remove_unfinished_files();
 // A name beside `path` that nobody else has.
 std::string temporary_name(const std::string& path);
 
-// Whether `name` is a temporary name for `of`, left by a process of this machine that has ended. A
+// True if `name` is a temporary name for `of`, left by a process of this machine that has ended. A
 // name of this process counts as left: ask where nothing of one's own is being written.
 bool is_left_over(std::string_view name, std::string_view of);
 

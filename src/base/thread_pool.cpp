@@ -73,7 +73,7 @@ class Watcher {
  public:
   explicit Watcher(bool watches) : watches_(watches) {}
 
-  // Whether it came true while we looked.
+  // True if the condition came true while we looked.
   template <typename Condition>
   bool sees(Condition&& is_true) {
     if (!watches_) return false;
@@ -131,11 +131,11 @@ struct ThreadPool::State {
     watcher = Watcher(watches);
     workers.reserve(static_cast<size_t>(n) - 1);  // what throws comes before any thread
     const AddressReserve reserve;
-    // Where the system makes no more (a limit of memory or of processes) there are fewer.
+    // Fewer threads where the system makes no more (a limit of memory or of processes).
     for (int i = 1; i < n && add_worker(i);) ++i;
   }
 
-  // Whether the system made another thread.
+  // True if the system made another thread.
   bool add_worker(int thread) {
     try {
       workers.emplace_back([this, thread] { work(thread); });

@@ -27,7 +27,7 @@ class Group {
   virtual void all_gather(const std::byte* own, std::byte* all, int64_t bytes) = 0;
   // send: a piece for each rank; received: a piece of each.
   virtual void all_to_all(const std::byte* send, std::byte* received, int64_t bytes) = 0;
-  // What `root` has.
+  // The data of `root`.
   virtual void broadcast(std::byte* data, int64_t bytes, int root) = 0;
   // For any thread, again and again while this rank waits for its device, which waits for others:
   // throws once one has failed. `progress` grows with what the device has done; where no rank's
@@ -38,7 +38,7 @@ class Group {
   virtual bool fail(const std::string& why) = 0;
 };
 
-// What every rank has, in the order of the ranks; nullptr: there is one.
+// Values of every rank, in the order of the ranks; nullptr: there is one.
 template <typename T>
 std::vector<T> gather_values(Group* group, std::span<const T> own) {
   static_assert(std::is_trivially_copyable_v<T>);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kFailed = "[ranks] ";
 
-// What a rank shows the others while a collective lasts.
+// State that a rank shows the others while a collective lasts.
 struct Shown {
   std::string_view what;
   int64_t bytes = 0;
@@ -125,7 +125,7 @@ class LocalGroup : public Group {
   int rank_;
 };
 
-// Whether it only says that another rank has failed.
+// True if it only says that another rank has failed.
 bool is_consequence(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
@@ -170,7 +170,7 @@ void run_local_ranks(std::vector<std::unique_ptr<Group>>& groups,
   };
   std::vector<std::thread> threads;
   threads.reserve(groups.size());
-  // Where the system makes no more threads, rank 0 fails, and so the ranks end that have begun.
+  // Rank 0 fails where the system makes no more threads, and so the ranks end that have begun.
   run(0, [&](Group& group) {
     for (size_t rank = 1; rank < groups.size(); ++rank)
       threads.emplace_back([&run, &body, rank] { run(rank, body); });

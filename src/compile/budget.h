@@ -1,5 +1,5 @@
-// What memory allows: choices made against a byte budget, and the three lines that say what does
-// not fit and what to change. Plans only; runs and allocates nothing.
+// Choices made against a byte budget, and the three lines that say what does not fit and what to
+// change. Plans only; runs and allocates nothing.
 #pragma once
 
 #include <cstdint>

@@ -28,7 +28,7 @@ StateUse accumulated(StateUse history) {
   return state_def(history).gathered_in;
 }
 
-// Whether an update may keep this gradient as data and scale: a node makes its value of them. Ranks
+// True if an update may keep this gradient as data and scale: a node makes its value of them. Ranks
 // sum values.
 bool is_kept_gradient(const Graph& graph, ValueId gradient, const ProgramOptions& options) {
   const Node* value = graph.producer(gradient);
@@ -50,7 +50,7 @@ bool keep_data_and_scale(Graph& graph, const std::vector<UpdateItem>& items,
   return any;
 }
 
-// What an accumulator's data are multiplied with.
+// Factor that an accumulator's data are multiplied with.
 ValueId accumulator_scale(Builder& builder, const std::string& parameter) {
   return builder.state(StateUse::accumulated_rescale, parameter + ".gradient", {Dtype::f32, {}});
 }

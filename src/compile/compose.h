@@ -23,7 +23,7 @@ Graph append_update(const Graph& typed, const ProgramOptions& options);
 // The update alone, from what accumulate gathered.
 Graph update_from_accumulators(const Graph& typed, const ProgramOptions& options);
 
-// What is derived from the parameters as they are.
+// Values derived from the parameters as they are.
 Graph derive_weights(const Graph& typed);
 
 // Logits of tokens that follow what a KV cache holds, size.cache positions a batch entry: attention
@@ -37,7 +37,7 @@ Graph derive_weights(const Graph& typed);
 enum class FixedKeys : uint8_t { read, written };
 Graph with_cache(const Graph& typed, const BatchSize& size, FixedKeys fixed = FixedKeys::read);
 
-// Whether a KV cache of this owner is of fixed keys.
+// True if a KV cache of this owner is of fixed keys.
 bool is_source_cache(std::string_view owner);
 
 // The caches of fixed keys alone, from the source. Throws Error{invalid_argument} where there are

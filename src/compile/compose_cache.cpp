@@ -139,7 +139,7 @@ class CacheWriter {
     b_.tag = node.tag;
     ValueIds operands = rewriter_.map(node.operands);
     for (const SlotId slot : {SlotId{Attention::k}, SlotId{Attention::v}}) {
-      // What this call writes is what it reads.
+      // Keys and values that this call writes are those that it reads.
       if (!written_.contains(operands[slot])) operands[slot] = fixed(node, slot);
     }
     rewriter_.replace(node, OpCode::attention, node.attrs, operands);

@@ -38,7 +38,7 @@ class Expander {
     std::vector<UpdateBuilder> known = {};
   };
 
-  // Of one shape, whose step is skipped together, in groups as even as they can be.
+  // Updates of one shape, whose step is skipped together, in groups as even as they can be.
   void find_groups() {
     using Key = std::tuple<UpdateKind, Shape, int64_t, ValueId>;
     std::map<Key, ById<const Node*>> alike;

@@ -154,7 +154,7 @@ std::vector<Pass> TypedGraphs::typing(const RecipeOptions& options) const {
   return passes;
 }
 
-// What comes before typing: first what is frozen, which the rest needs to know.
+// Passes before typing: first what is frozen, which the rest needs to know.
 std::vector<Pass> TypedGraphs::logical(const LoraOptions& lora) const {
   std::vector<Pass> passes;
   if (!options_.freeze.empty()) {
@@ -199,7 +199,7 @@ const Graph& TypedGraphs::training(const BatchSize& size, StepKind kind) {
   trained.statistics = BatchStatistics::own;
   const Graph logical = run_passes(options_.forward(trained, ForwardKind::loss), passes, &log_);
   options_.optim = for_parameters(std::move(options_.optim), logical);
-  // Of a model with unit variances they are near 1.
+  // Gradients of a model with unit variances are near 1.
   if (options_.optim.stores_scaled() && !find_recipe(options_.recipe).unit_scales) {
     options_.optim.gradient_rms = predicted_gradients(logical, initial_rms(logical, options));
   }

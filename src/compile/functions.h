@@ -49,7 +49,7 @@ constexpr auto value_names(StepKind) {
   return name_list("plain", "measuring");
 }
 bool has_measuring_steps(const ProgramOptions& options);
-// Of an attempted step, counted from 1: each kRescalePeriod-th measures.
+// Kind of an attempted step, counted from 1: each kRescalePeriod-th measures.
 StepKind step_kind(const ProgramOptions& options, uint32_t attempt);
 
 // The typed graph that a function is composed from.
@@ -69,7 +69,7 @@ class TypedGraphs {
   // Forward only. Scales are the batch's own, so that a model means the same in every program.
   const Graph& forward(const BatchSize& size, ForwardKind kind);
 
-  // What each pass did, in order: of typed graphs, and of whoever else writes here.
+  // Log of what each pass did, in order: of typed graphs, and of whoever else writes here.
   const PassLog& log() const { return log_; }
   PassLog& log() { return log_; }
 

@@ -28,7 +28,7 @@ std::string budget_text(int64_t n_bytes) {
   return fmt::to_string(n_bytes);
 }
 
-// What budget_text() says, at the least.
+// The fewest bytes that budget_text() says.
 int64_t budget_floor(int64_t n_bytes) {
   for (const int log2 : {30, 20, 10}) {
     const double n = std::ldexp(static_cast<double>(n_bytes), -log2);
@@ -108,7 +108,7 @@ class Advisor {
     }
   }
 
-  // What it takes, where that fits. A budget holds for what its text says.
+  // Bytes that the options take, where they fit. A budget holds for what its text says.
   std::optional<int64_t> fitting(const ProgramOptions& options, const std::string& keys) const {
     const auto bytes = planned(options);
     const bool has_budget = keys.find("train.memory_budget=") != keys.npos;

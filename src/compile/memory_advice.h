@@ -1,5 +1,4 @@
-// What to change where a plan does not fit: settings that were planned and fit, as a user writes
-// them.
+// Settings to change where a plan does not fit: they were planned and fit, as a user writes them.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What a program is compiled from, and the choices that a run makes.
+// Options that a program is compiled from, and the choices that a run makes.
 #pragma once
 
 #include <functional>

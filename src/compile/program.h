@@ -38,7 +38,7 @@ class Program {
   std::vector<FunctionKey> evaluate_keys() const;
   // logits of a row of each of options.texts.
   std::vector<FunctionKey> text_keys() const;
-  // Whether anything is derived from parameters: prepare_state is empty otherwise.
+  // True if anything is derived from parameters: prepare_state is empty otherwise.
   bool has_derived() const;
 
   // Compiled on first use and kept; plans live as long as the program.
@@ -56,7 +56,7 @@ class Program {
   int64_t planned_bytes();
   // Bytes per arena of the largest function compiled so far.
   void arena_bytes(int64_t (&bytes)[kArenaCount]) const;
-  // What each pass did so far, in order.
+  // Log of what each pass did so far, in order.
   const PassLog& pass_log() const { return typed_.log(); }
 
  private:

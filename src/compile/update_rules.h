@@ -1,4 +1,4 @@
-// What a Logical training graph says of parameters that their updates need to know.
+// Rules of parameters' updates, with what these need to know from a Logical training graph.
 #pragma once
 
 #include "ir/graph.h"

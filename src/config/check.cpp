@@ -61,7 +61,7 @@ void check_shape(const LoadedConfig& loaded, const std::string& name) {
   check(loaded, name, {{path, other, false, fault->expected_of(other), fault->got}});
 }
 
-// What propagated scales alone have.
+// Keys that only propagated scales have.
 void check_scales(const LoadedConfig& loaded, const std::string& name, const Recipe& recipe) {
   const RecipeConfig& config = loaded.config.recipe;
   const auto text = [&](std::string_view path) { return text_of(loaded.config, path); };
@@ -95,7 +95,7 @@ void check_scales(const LoadedConfig& loaded, const std::string& name, const Rec
         fmt::format("[{}]", fmt::join(config.edge_scales, ", "))}});
 }
 
-// Whether a line quantizes an operand with more scales than one.
+// True if a line quantizes an operand with more scales than one.
 bool has_blocks(const RecipeOverride& line) {
   const auto is_block = [](const OperandFormat& format) {
     return format.quantized && format.is_block();
@@ -134,7 +134,7 @@ void check_unit_scaling(const LoadedConfig& loaded, const std::string& name, con
         text("train.export")}});
 }
 
-// What a recipe may be told, and what goes together.
+// Values that a recipe may be given, and keys that go together.
 void check_recipe(const LoadedConfig& loaded, const std::string& name, const Recipe& recipe) {
   const RecipeConfig& config = loaded.config.recipe;
   const auto text = [&](std::string_view path) { return text_of(loaded.config, path); };

@@ -1,4 +1,4 @@
-// What keys choose from: enums of those whom the choice is for, which are included here, and the
+// Choices of keys: enums of those whom the choice is for, which are included here, and the
 // configuration's own.
 #pragma once
 

@@ -311,7 +311,7 @@ LoadedConfig parse_config(const std::string& text, const std::string& name,
 
 namespace {
 
-// Whether there is more than white space and comments.
+// True if there is more than white space and comments.
 bool has_keys(const std::string& text) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
@@ -359,7 +359,7 @@ void resolve(RunConfig& config) {
     config.model.classes = classes;  // 0: the folder's
   const Recipe& recipe = find_recipe(config.recipe.base);
   const bool predicts = !recipe.scales_loss && !config.model.path.empty();
-  // What a recheck finds is rescaled; before it a run from first weights needs none.
+  // A recheck rescales what it finds; before it a run from first weights needs no rescaling.
   const int64_t first = recipe.scales_loss ? 0 : config.recipe.recheck;
   if (!config.recipe.weight_rms)
     config.recipe.weight_rms = predicts ? WeightRms::loaded : WeightRms::init;

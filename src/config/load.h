@@ -16,7 +16,7 @@
 
 namespace octet {
 
-// Where each key of the table got its value: "run.yaml:12", "--set", "default", or "derived".
+// The source of each key's value in the table: "run.yaml:12", "--set", "default", or "derived".
 using ConfigSources = std::map<std::string, std::string, std::less<>>;
 bool is_set(const ConfigSources& sources, std::string_view key);  // by the command line
 // Neither a default nor derived; so is a key whose source is not known.

@@ -9,7 +9,7 @@
 
 namespace octet {
 
-// Of an enum with names.
+// Names of the values of an enum.
 template <typename E>
 std::vector<std::string> names_of() {
   const auto names = enum_names<E>();

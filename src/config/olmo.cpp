@@ -81,7 +81,7 @@ std::optional<bool> truth_of(std::string_view text) {
   return std::nullopt;
 }
 
-// As an integer where it is one.
+// The text of a number, as an integer where it is one.
 std::string number_text(double value) {
   const bool is_whole = value == std::floor(value) && std::abs(value) < 0x1p53;
   return is_whole ? fmt::format("{}", static_cast<int64_t>(value)) : fmt::format("{}", value);
@@ -109,7 +109,7 @@ struct Value {
   bool is_list = false;
 };
 
-// Of maps in a list no more than that they are there.
+// Maps in a list leave no more than that they are there.
 Value value_of(const YAML::Node& node) {
   if (!node.IsSequence()) return {.text = node.IsNull() ? "" : node.Scalar()};
   std::string text;

@@ -9,7 +9,7 @@
 namespace octet {
 namespace {
 
-// What a step's sequences are the product of.
+// Factors of a step's number of sequences.
 struct StepSize {
   int64_t batch = 1, accumulate = 1, ranks = 1;
 

@@ -1,5 +1,5 @@
-// What a checkpoint records of a configuration, and what a run that goes on from it may change: the
-// rules are the column OnResume of the table.
+// A checkpoint's record of a configuration, and the changes allowed to a run that goes on from it:
+// the rules are the column OnResume of the table.
 #pragma once
 
 #include <map>
@@ -26,7 +26,7 @@ struct ConfigChange {
   std::string before, after;
 };
 
-// What differs, in the table's order.
+// Keys that differ, in the table's order.
 std::vector<ConfigChange> config_changes(const RunConfig& before, const RunConfig& after);
 
 // Throws Error{invalid_argument} for the first change that its rule forbids: the key, what the

@@ -1,4 +1,4 @@
-// What rows of the table of keys are written with. Internal to src/config.
+// Building blocks of rows of the table of keys. Internal to src/config.
 #pragma once
 
 #include <algorithm>

@@ -168,7 +168,7 @@ struct RunConfig {
   ParallelConfig parallel;
   TrainConfig train;
   std::string out = "runs/latest";
-  // Of all ranks together.
+  // Rows of a step, of all ranks together.
   int64_t step_rows() const { return train.batch * train.accumulate * parallel.ranks; }
   bool operator==(const RunConfig&) const = default;
 };

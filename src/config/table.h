@@ -17,7 +17,7 @@
 
 namespace octet {
 
-// Where a configuration keeps a value.
+// The field of a configuration that keeps a value.
 template <typename T>
 using FieldOf = T& (*)(RunConfig&);
 
@@ -43,16 +43,16 @@ using ConfigField =
 // The names that a value may have, asked of those who know them: recipes, models, state formats.
 using ConfigNames = std::vector<std::string> (*)();
 
-// What a value may be, beyond its type. Bounds are for numbers: each has two, within what an
-// int64_t counts exactly as a double, or within f32. Names, compared as text, are for any scalar.
+// Limits of a value, beyond its type. Bounds are for numbers: each has two, within what an int64_t
+// counts exactly as a double, or within f32. Names, compared as text, are for any scalar.
 struct ConfigLimits {
   Bounds bounds = {};
   ConfigNames names = nullptr;  // nullptr: anything
   bool has_auto = false;        // "auto" besides
 };
 
-// What a run that goes on from a checkpoint may change of a key. What is not `open` is recorded in
-// each checkpoint's manifest.
+// Changes of a key that a run which goes on from a checkpoint may make. Keys that are not `open`
+// are recorded in each checkpoint's manifest.
 enum class OnResume : uint8_t {
   same,       // nothing: it decides what the weights and states mean
   named,      // where the command line names the key; the change is logged
@@ -80,15 +80,15 @@ std::span<const ConfigSection> config_sections();
 
 // The row with this path, or nullptr.
 const ConfigRow* find_config_row(std::string_view path);
-// Whether keys lie below this path: "model", "model.rope_scaling".
+// True if keys lie below this path: "model", "model.rope_scaling".
 bool is_config_section(std::string_view path);
 
-// Whether a model's folder decides this key: all of "model." but path and seq.
+// True if a model's folder decides this key: all of "model." but path and seq.
 bool is_shape_key(std::string_view path);
-// Whether such a key counts beside model.path: of another head than the folder's.
+// True if such a key counts beside model.path: of another head than the folder's.
 bool is_of_new_head(std::string_view path, const RunConfig& config);
 
-// What --resume allows, in words: "as recorded", "by --set".
+// The rule of --resume in words: "as recorded", "by --set".
 std::string_view on_resume_text(OnResume rule);
 
 // The kind of value that a row takes, in words: "an integer", "one of fp32, bf16", "a number > 0".

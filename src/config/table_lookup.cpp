@@ -1,4 +1,4 @@
-// What is asked of the table's rows.
+// Look-ups in the table's rows.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

@@ -51,7 +51,7 @@ bool is_known(const ConfigRow& row, std::string_view text) {
   return row.limits.names == nullptr || is_one_of(row_names(row), text);
 }
 
-// What came in words, with the nearest of the names that might have been meant.
+// The value that came, in words, with the nearest of the names that might have been meant.
 std::string describe_name(const YAML::Node& node, const std::vector<std::string>& names) {
   if (!node.IsScalar() || names.empty()) return describe(node);
   return describe(node) + nearest_hint("; the nearest is ", node.Scalar(), names);

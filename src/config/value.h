@@ -10,7 +10,7 @@
 
 namespace octet {
 
-// Where a value stands, for messages: "run.yaml:12" or "--set", and the key's path.
+// The place of a value, for messages: "run.yaml:12" or "--set", and the key's path.
 struct ConfigPlace {
   std::string where;
   std::string path;

@@ -26,7 +26,7 @@ std::string yaml_quoted(std::string_view text) {
   return out + '"';
 }
 
-// What each of a list is in text, with commas between.
+// Texts of a list's entries, with commas between.
 template <typename List, typename Text>
 std::string joined(const List& list, const Text& text_of) {
   std::vector<std::string> texts;

@@ -60,7 +60,7 @@ void search(const OrderedJson& node, Search& state) {
   state.walk.path.pop_back();
 }
 
-// What the search told the model first, or the functions in our words.
+// The system's text: what the search told the model first, or the functions in our words.
 std::string system_text(const OrderedJson& generation) {
   const auto chains = generation.find("train_messages");
   if (chains != generation.end() && chains->is_array() && !chains->empty()) {

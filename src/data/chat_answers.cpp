@@ -84,7 +84,7 @@ class Answers {
     add_whole();
   }
 
-  // Whether one text shows all answers as they are generated.
+  // Finds out if one text shows all answers as they are generated.
   void read_prefixes() {
     std::vector<RenderedAnswer> answers;
     bool is_one_text = true;
@@ -145,7 +145,7 @@ class Answers {
     const std::string_view said =
         is_text ? stripped(content->get_ref<const std::string&>(), kBlanks) : std::string_view();
     const std::string_view text = answer.text;
-    // What was said may itself begin as the rest of the prompt does.
+    // The content may itself begin as the rest of the prompt does.
     const size_t differs = common_prefix(answer.prompt, text);
     size_t begin = differs;
     for (size_t n = 1; n <= std::min(differs, said.size()); ++n)

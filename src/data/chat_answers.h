@@ -30,7 +30,7 @@ struct LeftOutAnswer {
 struct AnswerTexts {
   std::vector<AnswerText> texts;  // at least one
   bool are_apart = false;         // a text for each answer
-  // What the generation prompt holds that rendered answers do not, "<think>\n", where they differ.
+  // The part of the generation prompt that rendered answers lack, "<think>\n", where they differ.
   std::string prompt_end = {};
   std::vector<LeftOutAnswer> left_out = {};
 };

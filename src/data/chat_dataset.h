@@ -26,7 +26,7 @@ struct DroppedRecords {
   std::vector<std::string> places = {};  // "FILE:LINE", the first few
 };
 
-// Where a document comes from.
+// The origin of a document.
 struct ChatSample {
   std::string place = {};
   std::string_view format = {};
@@ -63,7 +63,7 @@ struct ChatData {
   ChatReport report;
 };
 
-// Whether a file's name says that it holds conversations; ".gz", ".xz" and ".zst" may follow.
+// True if a file's name says that it holds conversations; ".gz", ".xz" and ".zst" may follow.
 bool is_json_name(const std::string& path);
 
 // Throws Error{bad_data} where a path is missing, a file cannot be read, a record is a DataRefusal,

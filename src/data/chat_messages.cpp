@@ -13,7 +13,7 @@ bool is_blank_text(const OrderedJson& json) {
   return json.is_string() && is_blank(json.get_ref<const std::string&>());
 }
 
-// Whether `weight` and `train` leave the message in the loss.
+// True if `weight` and `train` leave the message in the loss.
 bool is_trained(const OrderedJson& json) {
   bool trains = true;
   if (const OrderedJson* weight = find_value(json, "weight")) {

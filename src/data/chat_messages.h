@@ -30,9 +30,9 @@ struct ChatMessage {
   std::vector<std::string> ignored = {};  // keys of {from, value} that nothing is made of
 };
 
-// As transformers hands messages to templates: keys that are null are dropped, reasoning has all
-// its names; and as servers do, the `arguments` of a call are what their JSON text means, where the
-// fields ask for it. Throws as bad_record does.
+// A message as transformers hands it to templates: keys that are null are dropped, reasoning has
+// all its names; and as servers do, the `arguments` of a call are what their JSON text means, where
+// the fields ask for it. Throws as bad_record does.
 ChatMessage read_message(const OrderedJson& json, const ChatFields& fields);
 
 OrderedJson make_message(std::string_view role, const OrderedJson& content);

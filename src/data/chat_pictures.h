@@ -22,7 +22,7 @@ inline constexpr size_t kMaxPictures = 256;
 std::vector<ChatPicture> place_pictures(OrderedJson& messages, std::vector<ChatPicture> listed,
                                         const std::string& mark);
 
-// Whether a part's type is that of a picture.
+// True if a part's type is that of a picture.
 bool is_picture_type(const std::string& type);
 
 // Contents that are texts as lists of parts, for templates that take no texts.

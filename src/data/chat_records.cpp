@@ -88,7 +88,7 @@ class RecordReader {
     record_.text = plain->get<std::string>();
   }
 
-  // What holds for all formats.
+  // Rules that hold for all formats.
   void finish() {
     if (record_.format != "text") add_surroundings();
     if (record_.format == "text" && !listed_.empty()) bad_record("a picture beside a text");

@@ -26,7 +26,7 @@
 
 namespace octet {
 
-// What the text under `arguments` of a call becomes: what its JSON means, or it stays a text.
+// The text under `arguments` of a call becomes what its JSON means, or it stays a text.
 enum class CallArguments : uint8_t { parse, keep };
 constexpr auto value_names(CallArguments) {
   return name_list("parse", "keep");
@@ -74,11 +74,11 @@ class BadRecord : public Error {
 };
 [[noreturn]] void bad_record(const std::string& reason, const std::string& detail = {});
 
-// What is wrong with a text that is no JSON, less where it stands.
+// The fault of a text that is no JSON, without the place where it stands.
 std::string json_detail(const Error& error);
 
-// What no run may leave out and train on the rest of the file: data for training of another kind,
-// special tokens that are none.
+// A fault that no run may leave out and train on the rest of the file: data for training of another
+// kind, special tokens that are none.
 class DataRefusal : public Error {
  public:
   explicit DataRefusal(const std::string& what) : Error(ErrorCode::bad_data, what) {}
@@ -94,7 +94,7 @@ ChatRecord read_chat_record(std::string_view json, const ChatFields& fields);
 // The conversation of an answer tree; as above.
 ChatRecord read_answer_tree(const OrderedJson& json);
 
-// Whether a key of a message says nothing, and no template sees it: it is null, or a list of no
+// True if a key of a message says nothing, and no template sees it: it is null, or a list of no
 // calls.
 bool says_nothing(const std::string& key, const OrderedJson& value);
 

@@ -24,7 +24,7 @@ void take_token(const Json& json, std::set<std::string>& tokens) {
   }
 }
 
-// What a tokenizer_config.json or special_tokens_map.json names as tokens.
+// Tokens that a tokenizer_config.json or special_tokens_map.json names.
 std::set<std::string> named_tokens(const Json& config) {
   std::set<std::string> tokens;
   for (const char* name : kSpecialTokenNames) {
@@ -137,7 +137,7 @@ MaskedTokens join_parts(std::string_view text, const ByteSpans& spans, const Enc
   return parts;
 }
 
-// Whether the last span has nothing behind its answer, whose last word tells: templates change
+// True if the last span has nothing behind its answer, whose last word tells: templates change
 // texts within (Falcon's takes empty lines out).
 bool ends_with_answer(const AnswerText& answers, const OrderedJson& messages) {
   const OrderedJson& message = messages[answers.messages.back()];
@@ -151,8 +151,8 @@ bool ends_with_answer(const AnswerText& answers, const OrderedJson& messages) {
   return said.ends_with(last_word(content->get_ref<const std::string&>()));
 }
 
-// What a template makes of a conversation whose contents are texts, or lists of one part; nothing
-// where it refuses.
+// A template's text of a conversation whose contents are texts, or lists of one part; nothing where
+// it refuses.
 std::optional<std::string> render_probe(const ChatTemplate& chat, bool has_parts,
                                         const std::tm& clock) {
   const auto content = [&](const char* text) {
@@ -170,8 +170,8 @@ std::optional<std::string> render_probe(const ChatTemplate& chat, bool has_parts
   }
 }
 
-// Whether a content that is a list of parts is for the template, which joins them in its own way,
-// and whether it takes nothing else.
+// Contents for the template: whether it takes a list of parts, which it joins in its own way, and
+// whether it takes nothing else.
 ChatEncoder::Contents contents_of(const ChatTemplate& chat, const std::tm& clock) {
   using enum ChatEncoder::Contents;
   const auto text = render_probe(chat, /*has_parts=*/false, clock);

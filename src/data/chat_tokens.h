@@ -32,9 +32,9 @@ struct SplitToken {
   size_t n_tokens = 0;
 };
 
-// Of tokenizer_config.json, special_tokens_map.json and added_tokens.json of these folders; paths
-// that are none are left out. None for the byte tokenizer. Throws Error{bad_data} for a file that
-// is no JSON.
+// Split tokens of tokenizer_config.json, special_tokens_map.json and added_tokens.json of these
+// folders; paths that are none are left out. None for the byte tokenizer. Throws Error{bad_data}
+// for a file that is no JSON.
 std::vector<SplitToken> split_tokens(const Files& files, const std::vector<std::string>& folders,
                                      const Tokenizer& tokenizer);
 
@@ -44,7 +44,7 @@ struct MaskedTokens {
   bool is_apart = false;
 };
 
-// What is put behind a text that is trained whole, or whose last answer the template ends with
+// The end put behind a text that is trained whole, or whose last answer the template ends with
 // nothing, where it does not end so itself.
 enum class TextEnd { none, eos };
 
@@ -59,7 +59,7 @@ struct EncodedRecord {
 // Immutable; may be used from several threads.
 class ChatEncoder {
  public:
-  // What a template takes a message's content as.
+  // Types of a message's content that a template takes.
   enum class Contents : uint8_t { texts, both, parts_alone };
 
   ChatEncoder(const Tokenizer& tokenizer, const ChatTemplates& templates,

@@ -24,7 +24,7 @@
 
 namespace octet {
 
-// What is held out of the end of the training data: so many tokens, or whole documents as near to
+// The part held out of the end of the training data: so many tokens, or whole documents as near to
 // that as they come. A single document is cut all the same.
 enum class HoldOut : uint8_t { tokens, documents };
 
@@ -46,10 +46,10 @@ struct DatasetOptions {
 
 struct Dataset {
   TokenStream train, val;
-  // Where there are samples of other arrays, there is no text; no val_rows: nothing to evaluate.
+  // Samples of other arrays, beside which there is no text; no val_rows: nothing to evaluate.
   std::shared_ptr<const RowSource> train_rows = {}, val_rows = {};
-  // Of pairs of answers that a reference model judges (data/preference_rows.h): those whose numbers
-  // a run sets before it reads them, of which the rows above are parts.
+  // Pairs of answers that a reference model judges (data/preference_rows.h): those whose numbers a
+  // run sets before it reads them, of which the rows above are parts.
   std::vector<std::shared_ptr<PreferenceRows>> references = {};
   std::vector<std::string> label_names = {};  // of samples with names of classes, by number
   int64_t n_sources = 0;

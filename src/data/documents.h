@@ -17,7 +17,7 @@
 
 namespace octet {
 
-// What a file of JSON lines is.
+// The meaning of a file of JSON lines.
 enum class JsonLines {
   parsed,   // a document a line
   as_text,  // text like any other

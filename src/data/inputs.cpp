@@ -9,7 +9,7 @@
 namespace octet {
 namespace {
 
-// Where the document of each token ends in its row, or the row's tokens.
+// The end in its row of each token's document, or of the row's tokens.
 std::vector<int32_t> key_ends_of(const Batch& batch) {
   const std::vector<int32_t>& starts = batch.ints("doc_starts");
   std::vector<int32_t> ends(static_cast<size_t>(batch.batch * batch.seq));

@@ -17,7 +17,7 @@ namespace octet {
 
 inline constexpr int32_t kIgnoredLabel = -1;  // counts nowhere
 
-// What the first extent of an array counts, B rows of T tokens in a batch:
+// The first extent of an array counts, with B rows of T tokens in a batch:
 //   token   B * T, of row b token t at b * T + t
 //   row     B
 //   sample  B / rows_per_sample: a pair of rows that belong together is one
@@ -32,7 +32,7 @@ enum class HostType : uint8_t {
   real,  // f32 here, in the graph's dtype on the device
 };
 
-// What stands where there is no data: in padding, and in rows that only fill a batch up.
+// The fill where there is no data: in padding, and in rows that only fill a batch up.
 enum class Fill : uint8_t { zero, ignored };  // 0; kIgnoredLabel, of numbers NaN
 
 struct InputSpec {
@@ -89,10 +89,10 @@ struct Batch {
   HostTensor& add(const InputSpec& spec);
   // Adds or replaces one; the number of values must be that of the batch's size.
   void set(const InputSpec& spec, HostValues values);
-  // What a loss counts: of an array its elements that are not kIgnoredLabel or NaN, of "rows" and
-  // "samples" those that do not only fill up.
+  // Items that a loss counts: of an array its elements that are not kIgnoredLabel or NaN, of "rows"
+  // and "samples" those that do not only fill up.
   int64_t n_items(std::string_view counted) const;
-  // Whether each of n results, in the order of these items, counts.
+  // A flag for each of n results, in the order of these items: true if it counts.
   std::vector<bool> counts(std::string_view counted) const;
   int64_t n_labels() const { return n_items("labels"); }
 };
@@ -105,7 +105,7 @@ InputSpec key_ends_input();    // "key_ends", where in its row the keys end that
 InputSpec fillers_input();     // "fillers", 1 of a sample that only fills the batch up, else 0
 // "token_types", which text of a pair a token is of; 0 where the data have no such array.
 InputSpec token_types_input(int64_t n_types = 2);
-// Of models that see pictures: "pictures", of each row [images, C, S, S]; and "merged_rows", of
+// Inputs of models that see pictures: "pictures", of each row [images, C, S, S]; "merged_rows", of
 // each token the row of [token embeddings; what the tower gives of the batch's pictures] that
 // stands in its place. Without pictures these are zeros, and the tokens' own.
 InputSpec pictures_input(std::vector<int64_t> inner);

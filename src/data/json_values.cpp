@@ -19,7 +19,7 @@ bool is_object(std::string_view line) {
   }
 }
 
-// Where a value ends: behind the brackets that it opens; one without any, where the next begins.
+// The end of a value: behind the brackets that it opens; without any, where the next begins.
 class ValueEnd {
  public:
   enum class At { not_yet, before, behind };
@@ -94,7 +94,7 @@ void JsonValues::skip(std::string_view characters) {
   }
 }
 
-// What stands in the buffer up to `end`.
+// Appends the buffer's content up to `end`.
 void JsonValues::append(size_t end, JsonText& value) {
   const std::string_view part = std::string_view(buffer_).substr(at_, end - at_);
   line_ += std::count(part.begin(), part.end(), '\n');

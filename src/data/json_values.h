@@ -56,7 +56,7 @@ class JsonValues {
   int64_t line_ = 1;
 };
 
-// Whether a file's content begins as JSON objects do: {" or {}, or such in a list.
+// True if a file's content begins as JSON objects do: {" or {}, or such in a list.
 bool begins_with_objects(const Files& files, const std::string& path);
 
 }  // namespace octet

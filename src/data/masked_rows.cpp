@@ -37,7 +37,7 @@ MaskingOptions checked(MaskingOptions options) {
   };
   check_token(options.mask_token);
   for (const int32_t token : options.special_tokens) check_token(token);
-  // Of shares that are written as decimals the sum may be one rounding above 1.
+  // Shares that are written as decimals may have a sum one rounding above 1.
   constexpr double kRounding = 1e-9;
   const bool are_shares = is_share(options.chosen) && is_share(options.masked) &&
                           is_share(options.random) &&

@@ -51,8 +51,8 @@ class TokenMasking {
 
 struct MaskedRowsOptions {
   int64_t seq = 0;  // tokens a row, with those around them
-  // What stands around a text in each row: [CLS], [SEP]. A window that begins with the last token
-  // of `before` gets it once.
+  // Tokens around a text in each row: [CLS], [SEP]. A window that begins with the last token of
+  // `before` gets it once.
   std::vector<int32_t> before = {}, behind = {};
   int32_t padding = 0;
   InputSpec labels = {.name = ""};  // as a run declares them, a token

@@ -88,7 +88,7 @@ class Archive {
     return all;
   }
 
-  // Where the list of members lies, and how long it is.
+  // Place and length of the list of members.
   std::pair<uint64_t, uint64_t> find_directory() const {
     constexpr uint64_t kMaxComment = 0xffff;
     const uint64_t n = std::min(file_->size(), kEndBytes + kMaxComment);
@@ -206,7 +206,7 @@ class Writer {
     crc = crc32_z(crc, reinterpret_cast<const Bytef*>(array.bytes.data()), array.bytes.size());
     const std::string member = name + std::string(kSuffix);
     const auto n_bytes = static_cast<uint32_t>(begin.size() + array.bytes.size());
-    // What a member's header and its place in the list have in common.
+    // The fields that a member's header and its place in the list have in common.
     std::string common;
     constexpr uint16_t kFlags = 0, kTime = 0,
                        kDate = 0x21;  // 1980-01-01: equal arrays, equal files

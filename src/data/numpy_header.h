@@ -20,9 +20,9 @@ struct NumpyHeader {
 bool has_numpy_magic(std::string_view begin);
 bool has_numpy_magic(const FileReader& file);
 
-// Of a file that begins with the magic; `begin` is its first bytes, as many of kMaxNumpyHeader as
-// there are, and `name` what messages call it. Checks no shape against the data. Throws
-// Error{bad_data}, "NAME: NumPy header: ...".
+// The header of a file that begins with the magic; `begin` is its first bytes, as many of
+// kMaxNumpyHeader as there are, and `name` what messages call it. Checks no shape against the data.
+// Throws Error{bad_data}, "NAME: NumPy header: ...".
 inline constexpr uint64_t kMaxNumpyHeader = 12 + (1 << 16);
 NumpyHeader parse_numpy_header(std::string_view begin, const std::string& name);
 NumpyHeader read_numpy_header(const FileReader& file);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kLengthStep = 16;  // GEMMs of eight bits want rows by 16
 
-// Of rows of so many tokens each: how many are at most i steps long, up to the longest.
+// The number of rows, of so many tokens each, that are at most i steps long, up to the longest.
 std::vector<int64_t> rows_up_to(std::span<const int64_t> places) {
   int64_t longest = 0;
   for (const int64_t n_places : places) longest = std::max(longest, n_places);
@@ -102,7 +102,7 @@ PackedRows in_steps(std::span<const int64_t> order, const OfSample& length, cons
     write(bucket);
     bucket.clear();
   }
-  // Those that make no step of one length, the shortest first.
+  // Rows that make no step of one length, the shortest first.
   for (const std::vector<int64_t>& bucket : waiting) write(bucket);
   return packed;
 }
@@ -174,7 +174,7 @@ PackedRows in_batches(std::span<const int64_t> order, const OfSample& size,
     write(waiting[at], at);
     waiting[at].clear();
   }
-  // Those that make no step of one size, the shortest first.
+  // Rows that make no step of one size, the shortest first.
   std::vector<int64_t> left;
   size_t longest = 0;
   for (size_t at = 0; at < sizes.size(); ++at) {

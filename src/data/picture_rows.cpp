@@ -111,13 +111,13 @@ class PictureRowSource : public RowSource {
                    of_row.subspan(i * n, n));
   }
 
-  // Whether it fits into a row.
+  // True if the sample fits into a row.
   bool add(const TokenSource& source, const ChatSample& sample) {
     std::vector<int32_t> ids(static_cast<size_t>(sample.n_tokens));
     std::vector<uint8_t> flags(ids.size());
     source.read(sample.first, ids, flags);
     for (uint8_t& flag : flags) flag = (flag & kNotTrained) != 0 ? 0 : 1;
-    // Of a conversation in several samples the first ones have its first pictures.
+    // The first samples of a conversation in several have its first pictures.
     auto pictures = sample.pictures;
     const auto n_places = static_cast<size_t>(std::ranges::count(ids, options_.image_token));
     if (sample.n_tokens > 0 && n_places < pictures.size()) pictures.resize(n_places);

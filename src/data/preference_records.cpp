@@ -97,7 +97,7 @@ class PairReader {
     bad_record("a '" + key + "' that is not what both conversations begin with");
   }
 
-  // As a record of another format, whose answer this is.
+  // Reads the record as one of another format, whose answer this is.
   ChatRecord read_one(const OrderedJson& answer) const {
     OrderedJson json = json_;
     const bool is_text = answer.is_string();

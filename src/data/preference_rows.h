@@ -25,7 +25,7 @@ class PreferenceRows : public RowSource {
   void add_row(std::span<const int32_t> tokens, std::span<const int32_t> labels);
   void finish();
 
-  // Of all rows in order; before anything that reads them is written.
+  // Sets the reference of all rows in order; before anything that reads them is written.
   void set_reference(std::vector<float> nll);
   const std::vector<float>& reference() const { return reference_; }
   bool has_reference() const { return has_reference_; }

@@ -35,9 +35,9 @@ struct Questions {
 
 enum class AnswerPlaces : uint8_t { unread, read };
 
-// Of .json files and folders of them, in order. A question that is none, or one whose answer does
-// not stand where it says and places are read, is left out, "FILE: question 'ID'". Throws
-// Error{bad_data}, "[data] PATH: ...", for a file that is no such JSON.
+// Questions of .json files and folders of them, in order. A question that is none, or one whose
+// answer does not stand where it says and places are read, is left out, "FILE: question 'ID'".
+// Throws Error{bad_data}, "[data] PATH: ...", for a file that is no such JSON.
 Questions read_questions(const Files& files, const std::vector<std::string>& paths,
                          AnswerPlaces places, LeftOut& left_out);
 

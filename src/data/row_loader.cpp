@@ -26,7 +26,7 @@ std::string rows_text(const RowOptions& options, bool has_sizes) {
   return fmt::format("single in {} buckets, {} a step", options.buckets, options.step_rows);
 }
 
-// Of a state, which a file may have damaged. Throws Error{bad_data} where a key is missing.
+// A text of a state, which a file may have damaged. Throws Error{bad_data} where a key is missing.
 const std::string& text_at(const LoaderState& state, const std::string& key) {
   const auto it = state.find(key);
   if (it == state.end())
@@ -106,7 +106,7 @@ LoaderState RowLoader::state() const {
   const RowOptions& options = plan_->options();
   LoaderState state = plan_->source().state();
   const bool is_text = !state.contains("samples");
-  // As texts have always spelled it.
+  // Texts keep the spelling that they have always had.
   state["order"] =
       is_text && options.order == WindowOrder::shuffled ? "shuffled" : enum_name(options.order);
   state["identity"] = fmt::format("{:016x}", identity_);

@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint64_t kRandomSamples = name_hash("data.random_samples");
 
-// Of rows of two texts in buckets.
+// Sizes of rows of two texts in buckets.
 std::vector<RowSize> sizes_of(const RowSource& source, const RowOptions& options) {
   if (options.buckets == 1 || source.source_seq() == 0) return {};
   CHECK(options.packing == Packing::single && options.step_rows % options.step_batches == 0);

@@ -48,10 +48,10 @@ class RowPlan {
   bool counts_tokens() const;  // RowCounts::has_tokens
   const RowOptions& options() const { return options_; }
   const std::vector<int64_t>& lengths() const { return lengths_; }  // of rows, ascending
-  // Of rows of two texts in buckets: those of batches, whose rows are more where they are shorter.
+  // Sizes of rows of two texts in buckets: of batches, whose rows are more where they are shorter.
   const std::vector<RowSize>& sizes() const { return sizes_; }
   int64_t rows_of_epoch(int64_t epoch) const;
-  // Of several sizes: the steps of an epoch, each of which is in one.
+  // Steps of an epoch of several sizes, each of which is in one.
   int64_t steps_of_epoch(int64_t epoch) const { return std::ssize(packed(epoch)->steps); }
   int64_t step_rows(const RowPlace& step) const;
   bool begins_step(const RowPlace& place) const;
@@ -97,7 +97,7 @@ class RowLoader {
  public:
   // The source has a sample at least.
   RowLoader(std::shared_ptr<const RowSource> source, const RowOptions& options);
-  // Of text (data/text_samples.h). Throws Error{bad_data} where it has no sample.
+  // Rows of text (data/text_samples.h). Throws Error{bad_data} where the text has no sample.
   RowLoader(const TokenStream& text, const RowOptions& options);
 
   // The rows that come once `skip` more are consumed; changes nothing.

@@ -13,7 +13,7 @@
 
 namespace octet {
 
-// Of an array's name, elements that are not ignored; "rows" and "samples" are counted besides.
+// Elements of an array that are not ignored, by its name; "rows" and "samples" are counted besides.
 using ItemCounts = std::map<std::string, int64_t, std::less<>>;
 
 struct RowCounts {
@@ -46,7 +46,7 @@ class EvalRows {
   virtual Batch at(int64_t first_row, int64_t batch) const = 0;
 };
 
-// Of text: tokens 0, all labels ignored; where it tells doc_starts, each row is one document.
+// A text batch: tokens 0, all labels ignored; where it tells doc_starts, each row is one document.
 Batch empty_batch(int64_t batch, int64_t seq, bool tells_starts = false);
 
 // Which row a batch that begins with row `first_row` of `n_rows` has as row `row`: one after the

@@ -9,7 +9,7 @@
 
 namespace octet {
 
-// Of TextFields: whichever is there, and none.
+// Columns of TextFields: whichever is there, and none.
 inline constexpr const char *kAutoColumn = "auto", *kNoColumn = "none";
 
 struct TextColumns {
@@ -21,7 +21,7 @@ struct TextColumns {
   }
 };
 
-// Of a file that has columns of these names. Throws Error{bad_data} as read_text_records() does.
+// Columns to read among `names`, a file's. Throws Error{bad_data} as read_text_records() does.
 TextColumns find_columns(const std::string& path, const std::vector<std::string>& names,
                          const TextFields& fields, ReadLabels labels);
 

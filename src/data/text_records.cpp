@@ -37,7 +37,7 @@ std::vector<std::string> split_at_tabs(std::string_view line) {
   }
 }
 
-// Of a table's first line.
+// Names of columns in a table's first line.
 std::vector<std::string> names_of(std::string_view line) {
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   if (line.starts_with(kByteOrderMark)) line.remove_prefix(kByteOrderMark.size());
@@ -48,7 +48,7 @@ bool is_no_label(const std::string& label) {
   return label.empty() || label == "-1" || label == "-";
 }
 
-// As a record has one; nothing where it is none.
+// The label of a record; nothing where it is none.
 std::optional<std::string> label_text(const OrderedJson& json) {
   if (json.is_boolean()) return json.get<bool>() ? "1" : "0";
   if (json.is_string()) return json.get<std::string>();

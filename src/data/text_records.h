@@ -22,10 +22,10 @@ struct TextFields {
   std::string pair =
       "auto";  // the second text; "none", and "auto" beside a named text: there is none
   std::string label = "auto";
-  // Of pairs: texts that do not mean the same. "auto" alone: those of text_negatives().
+  // Negatives of pairs: texts that do not mean the same. "auto" alone: those of text_negatives().
   std::vector<std::string> negatives = {"auto"};
-  // Of pairs with a label: the labels of those that mean the same, as they are written or as
-  // numbers; of a file with such a column and none of them, `label` must be "none".
+  // Labels of the labelled pairs that mean the same, as they are written or as numbers; of a file
+  // with a column of labels and none of these, `label` must be "none".
   std::vector<std::string> partners = {};
   bool operator==(const TextFields&) const = default;
 };

@@ -29,7 +29,7 @@ void add_content(Xxh64& hash, const FileReader& file) {
   }
 }
 
-// Whether all of a file is text, without holding it.
+// True if all of a file is text, without holding it.
 bool is_text_file(const Files& files, const std::string& path) {
   constexpr size_t kLongestSequence = 4;
   const auto stream = open_stream(files, path);

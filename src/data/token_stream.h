@@ -14,7 +14,7 @@
 
 namespace octet {
 
-// What is told of a token beside its id.
+// Facts of a token beside its id.
 enum TokenFlag : uint8_t {
   kDocumentStart = 1,
   kNotTrained = 2,  // it is no label: what a user said
@@ -80,7 +80,7 @@ void for_each_token(const TokenStream& stream, F&& f) {
 // For sources: the flags of the tokens from `first` on, where documents start at `starts` (rising).
 void flag_starts(std::span<const int64_t> starts, int64_t first, std::span<uint8_t> flags);
 
-// What ends a document of a tokenizer that begins none.
+// The end of a document of a tokenizer that begins none.
 enum class DocumentEnd : uint8_t {
   eos,   // its eos: a model learns where documents end
   none,  // nothing that is not in the text

@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kBatchBytes = 8 << 20, kBatchDocuments = 8192;
 
-// Where the next document lies.
+// The place of the next document.
 struct Position {
   int64_t file = 0, document = 0;
 };
@@ -42,7 +42,7 @@ double seconds_between(const timespec& began, const timespec& ended) {
          1e-9 * static_cast<double>(ended.tv_nsec - began.tv_nsec);
 }
 
-// What a folder of shards is made of: other inputs or options give other shards.
+// The identity of a folder of shards: other inputs or options give other shards.
 uint64_t identity_of(const Files& files, const Tokenizer& tokenizer, const TokenizeOptions& options,
                      const std::vector<std::string>& paths) {
   Xxh64 hash;
@@ -103,8 +103,8 @@ class Run {
  private:
   std::string manifest_path() const { return join_path(options_.out, kTokenizeManifest); }
 
-  // What other programs call their shards lies in many folders, and of an interrupted run only the
-  // shard behind the last may be there (ShardWriter::close).
+  // Shards of other programs lie in many folders under such names, and of an interrupted run only
+  // the shard behind the last may be there (ShardWriter::close).
   void take_folder() {
     check_output_folder(files_, "[tokenize] --out", options_.out);
     files_.create_directories(options_.out);

@@ -1,4 +1,4 @@
-// Where memory lies and work runs, without any vendor's type. A back end implements it.
+// Device on which memory lies and work runs, without any vendor's type. A back end implements it.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@
 
 namespace octet {
 
-// What a device runs at the same time: each stream its own work, in order.
+// Streams that a device runs at the same time: each its own work, in order.
 enum class Stream : uint8_t {
   compute,
   transfer,  // between ranks
@@ -59,11 +59,11 @@ struct DeviceRange {
 // How ranks tell each other what they need to know.
 struct RankExchange {
   int rank = 0, n_ranks = 1, n_hosts = 1;
-  // As many neighbours on each host, of several hosts; 0: it is otherwise.
+  // Number of neighbours on each of several hosts, where all have as many; 0: it is otherwise.
   int ranks_a_host = 0;
   bool is_flat = false;  // sums must be those of all ranks in their order
   RankTransport transport = RankTransport::automatic;
-  // Of each rank, in order, its `bytes` bytes.
+  // Gathers each rank's `bytes` bytes, in order.
   std::function<void(const void* own, void* all, int64_t bytes)> all_gather = {};
   // For any thread, while it waits for other ranks' devices (Group::look).
   std::function<void(int64_t progress)> look = {};
@@ -124,7 +124,7 @@ class Device {
   // copy_in and copy_out wait for work in flight, of all streams, that touches the device's side.
   virtual void copy_in(std::byte* to_device, const void* from_host, int64_t bytes) = 0;
   virtual void copy_out(void* to_host, const std::byte* from_device, int64_t bytes) = 0;
-  // As copy_in; what is small is queued and not waited for.
+  // Same as copy_in; what is small is queued and not waited for.
   virtual void copy_in_all(const std::vector<HostBytes>& parts) {
     for (const HostBytes& part : parts) copy_in(part.to, part.from, part.bytes);
   }
@@ -138,13 +138,13 @@ class Device {
   }
   virtual void copy_within(std::byte* to, const std::byte* from, int64_t bytes) = 0;
   virtual void fill_zero(std::byte* on_device, int64_t bytes) = 0;
-  // Where the bool at `flag`, on the device, is true: NaN to all bf16, fp16 or f32 of the ranges.
+  // NaN to all bf16, fp16 or f32 of the ranges where the bool at `flag`, on the device, is true.
   static constexpr size_t kMaxNanRanges = 32;
   virtual void fill_nan_where(const std::byte* flag, std::span<const DeviceRange> ranges) {
     static_cast<void>(flag), static_cast<void>(ranges);
     throw Error(ErrorCode::internal, "[device] expected a device that fills with NaN");
   }
-  // What computes is queued on this stream of the caller's (a cudaStream_t; nullptr: the default
+  // Compute work is queued on this stream of the caller's (a cudaStream_t; nullptr: the default
   // one) until it is returned, behind the caller's own work. Nothing to do where a device has none.
   virtual void borrow_stream(void* stream) { static_cast<void>(stream); }
   virtual void return_stream() {}
@@ -179,7 +179,7 @@ class Device {
   // All ranks together settle what moves data between them, and take what memory that needs.
   // Without it connect() does so. Throws Error(device) naming what a rank lacks.
   virtual void join(const RankExchange& ranks) { static_cast<void>(ranks); }
-  // What they settled on, in words; empty: there is nothing to settle.
+  // Transport that they settled on, in words; empty: there is nothing to settle.
   virtual std::string transport() const { return ""; }
   // And how many ranks of a host are added up first (CollectiveAttrs); 0: none.
   virtual int64_t ranks_a_host() const { return 0; }
@@ -193,7 +193,7 @@ class Device {
   }
   // Bytes of the device's memory in use, by anybody, as its driver counts; -1 where nobody counts.
   virtual int64_t used_bytes() { return -1; }
-  // Those that are asked for at run time.
+  // Libraries that are asked for at run time.
   virtual std::vector<DeviceLibrary> libraries() { return {}; }
 };
 

@@ -12,9 +12,9 @@ enum class Energy : uint8_t { processors, gpu };
 
 inline constexpr const char* kPowercap = "/sys/class/powercap";
 
-// Of a GPU: NVML's total of the host's only one, in mJ; where a host has several, nobody says which
-// of them computes, and nothing is counted. Of processors: powercap's sum over their packages, in
-// uJ, where this process may read it.
+// Energy of a GPU: NVML's total of the host's only one, in mJ; where a host has several, nobody
+// says which of them computes, and nothing is counted. Of processors: powercap's sum over their
+// packages, in uJ, where this process may read it.
 class EnergyCounter {
  public:
   explicit EnergyCounter(Energy of, std::string powercap = kPowercap);

@@ -28,7 +28,7 @@ void encode_array(const ArrayEncoding& encoding, std::span<const std::byte> valu
 // codes: n of the format; values: n f32. As above.
 void decode_array(Dtype format, std::span<const std::byte> codes, std::span<std::byte> values);
 
-// Of f32 or of codes of a format, exact.
+// Values of f32 or of codes of a format, exact.
 void decode_values(Dtype dtype, std::span<const std::byte> bytes, std::span<float> out);
 std::vector<float> decode_values(Dtype dtype, std::span<const std::byte> bytes);
 

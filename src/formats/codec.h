@@ -27,7 +27,7 @@ auto visit_format(Dtype dtype, F&& f) {
               dtype_name(dtype));
 }
 
-// What holds a code of a format.
+// Word that holds a code of a format.
 template <Dtype D>
 using CodeWord = std::conditional_t<dtype_bytes(D) == 2, uint16_t, uint8_t>;
 

@@ -82,7 +82,7 @@ constexpr std::string_view dtype_name(Dtype dtype) {
 constexpr int dtype_bytes(Dtype dtype) {
   return dtype_info(dtype).bytes;
 }
-// Of n elements: the one rule of sizes.
+// Bytes of n elements: the one rule of sizes.
 constexpr int64_t bytes_of(Dtype dtype, int64_t n) {
   return n * dtype_info(dtype).bytes;
 }

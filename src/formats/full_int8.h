@@ -6,7 +6,7 @@
 
 namespace octet {
 
-// What maps an input's amax to 127 and keeps all codes has this in the place of a target.
+// Quantizers that map an input's amax to 127 and keep all codes have this in the place of a target.
 inline constexpr double kFullInt8Target = 128;
 
 // Ties to even: -127.5 is -128. NaN is 0.

@@ -1,5 +1,5 @@
-// What every encoder shares: its options, and the decision to carry to the next point of the grid.
-// Host and device.
+// Common part of every encoder: its options, and the decision to carry to the next point of the
+// grid. Host and device.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct EncodeOptions {
 
 namespace detail {
 
-// What a value leaves behind when it is cut to the grid: F = rest / 2^shift; lo's code is odd or
+// Remainder of a value that is cut to the grid: F = rest / 2^shift; lo's code is odd or
 // even.
 struct Remainder {
   uint64_t rest;

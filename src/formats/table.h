@@ -140,7 +140,7 @@ constexpr FormatRow format_row(Dtype dtype) {
 template <Dtype D>
 inline constexpr FormatRow kFormatRow = format_row(D);
 
-// What a GEMM reads as quantized data: it may decode it to BF16, which is then exact. INT8 is a
+// Quantized data that a GEMM reads: it may decode it to BF16, which is then exact. INT8 is a
 // format of post-training quantization alone, and is dequantized before.
 constexpr bool is_gemm_operand(Dtype dtype) {
   return is_format(dtype) && is_quantized(dtype) && format_row(dtype).is_signed &&

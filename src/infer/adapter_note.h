@@ -1,5 +1,5 @@
-// What a checkpoint of adapters says of itself, in the metadata of its model.safetensors: which
-// base they belong to, and how that was kept while they were trained. Format:
+// Note of a checkpoint of adapters on itself, in the metadata of its model.safetensors: which base
+// they belong to, and how that was kept while they were trained. Format:
 // docs/formats/checkpoint.md.
 #pragma once
 

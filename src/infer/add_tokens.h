@@ -20,10 +20,10 @@
 
 namespace octet {
 
-// Of a text file, one a line, none of them special; or of a file named *.jsonl, an object a line:
-// `content`, and special, lstrip, rstrip, single_word, normalized as in tokenizer.json. A token
-// that is not special is looked for in normalized text, unless a line says otherwise. Ids are not
-// set. Throws Error{bad_data}, "[add-tokens] PATH:LINE: expected ..., got ...".
+// Tokens of a text file, one a line, none of them special; or of a file named *.jsonl, an object a
+// line: `content`, and special, lstrip, rstrip, single_word, normalized as in tokenizer.json. A
+// token that is not special is looked for in normalized text, unless a line says otherwise. Ids are
+// not set. Throws Error{bad_data}, "[add-tokens] PATH:LINE: expected ..., got ...".
 std::vector<AddedToken> read_new_tokens(const Files& files, const std::string& path);
 
 class AddedVocabulary {

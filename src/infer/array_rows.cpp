@@ -69,7 +69,7 @@ std::set<uint64_t> ends_of(const std::vector<int64_t>& extents) {
   return ends;
 }
 
-// Whether the elements of both are in one order: neighbours among the extents of one may be a
+// True if the elements of both are in one order: neighbours among the extents of one may be a
 // single one of the other. Channels behind rows and columns are not those before them.
 bool have_one_order(const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
   const std::set<uint64_t> left = ends_of(a), right = ends_of(b);
@@ -286,7 +286,7 @@ class ArrayRows : public RowSource {
     int64_t sample;
   };
 
-  // What is read of all files: what must be there, and what the first one has beside it.
+  // Inputs read of all files: those that must be there, and those that the first one has beside.
   void choose_inputs(const ArrayFile& first) {
     for (const InputSpec& input : options_.inputs) {
       const bool is_made = std::ranges::find(options_.made, input.name) != options_.made.end();

@@ -18,7 +18,7 @@
 namespace octet {
 
 struct ArrayRowsOptions {
-  // What a run reads. Those in `made` follow from others where the files have none.
+  // Inputs that a run reads. Those in `made` follow from others where the files have none.
   std::vector<InputSpec> inputs = {};
   std::vector<std::string> made = {};
   int64_t seq = 0;  // tokens a row

@@ -90,7 +90,7 @@ class BeamSearch {
 // are already.
 std::vector<float> log_probabilities_by(const TokenRules& rules, std::span<const float> logits,
                                         int64_t n_tokens);
-// What the rules leave of logits.
+// Logits as the rules leave them.
 std::vector<float> logits_by(const TokenRules& rules, std::span<const float> logits,
                              int64_t n_tokens);
 

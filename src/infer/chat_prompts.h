@@ -1,4 +1,4 @@
-// What a model that talks is asked: conversations by its chat template, and what ends its answers.
+// Prompts of a model that talks: conversations by its chat template, and what ends its answers.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ class ChatPrompts {
   // Up to where the assistant begins to speak; the context as ChatTemplate takes it.
   std::string render(const OrderedJson& context) const { return render(context, true); }
   std::vector<int32_t> tokens(const std::string& rendered) const;
-  // What ends the assistant's turn, by the template: a special token, or else a text; empty where
-  // it cannot be told.
+  // End of the assistant's turn, by the template: a special token, or else a text; empty where it
+  // cannot be told.
   std::optional<int32_t> end_token() const { return end_token_; }
   const std::string& end_text() const { return end_text_; }
 

@@ -1,5 +1,5 @@
-// Whether generation computes what training does: log-probabilities of prefill and decode over a KV
-// cache against those of one forward pass, token by token, by the same loss.
+// Check that generation computes what training does: log-probabilities of prefill and decode over a
+// KV cache against those of one forward pass, token by token, by the same loss.
 //
 // In fp32 and bf16 on the CPU they have equal bits. Where scales are measured over a batch they
 // cannot: a decoded token is quantized with those beside it, not with those before it.

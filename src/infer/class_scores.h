@@ -10,7 +10,7 @@
 
 namespace octet {
 
-// Of each row, in order.
+// Scores of each row, in order.
 struct ClassScores {
   std::vector<double> log_likelihoods;     // of the label, nats; in double of the model's logits
   std::vector<double> right, right5;       // 1 or 0: the label is the first, among the first 5

@@ -1,4 +1,4 @@
-// What the files of a folder say of decoding.
+// Decoding settings in the files of a folder.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -107,7 +107,7 @@ class Reader {
   const JsonObject& json_;
 };
 
-// What a file of JSON says; null where there is none.
+// JSON of a file; null where there is none.
 Json json_of(const Files& files, const std::string& path) {
   return files.exists(path) ? parse_json(files.read_text(path), path) : Json();
 }

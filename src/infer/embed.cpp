@@ -117,7 +117,7 @@ namespace {
 
 using RunRows = std::function<void(std::span<const EncodedTexts> rows, const VisitRow& visit)>;
 
-// What embed_texts() and Embedder share, around the model.
+// The part that embed_texts() and Embedder share, around the model.
 Embeddings embed(const ModelSpec& spec, const Tokenizer& tokenizer,
                  const std::vector<std::string>& texts, const EmbedOptions& options,
                  const RunRows& run) {

@@ -32,9 +32,9 @@ struct PredictedNumber {
   float predicted = 0, target = 0;
 };
 using Figures = std::vector<std::pair<std::string, double>>;  // by name
-// Of the numbers of a term that compares some (LossTerm::compared): "spearman", that correlation
-// over those with a target, NaN where it is not defined; or of label sets "subset_accuracy" and
-// "micro_f1" (infer/metrics.h).
+// Figures of the numbers of a term that compares some (LossTerm::compared): "spearman", that
+// correlation over those with a target, NaN where it is not defined; or of label sets
+// "subset_accuracy" and "micro_f1" (infer/metrics.h).
 Figures compared_figures(const LossTerm& term, std::span<const PredictedNumber> numbers);
 
 // The outputs of a loss's metrics over all items that counted.

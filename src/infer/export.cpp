@@ -89,7 +89,7 @@ std::string_view dtype_word(const std::vector<TensorSource>& tensors) {
 Json config_of(const Files& files, const ModelSource& source) {
   const std::string path = join_path(source.folder, kConfig);
   Json json = files.exists(path) ? parse_json(files.read_text(path), path) : Json::object();
-  // Of first weights, too: transformers would take the ids of the architecture's best known model.
+  // First weights, too: transformers would take the ids of the architecture's best known model.
   if (has_own_tokenizer(source)) json.update(ids_of_tokenizer(files, source));
   Json own = parse_own_json(hf_config_text(source.spec));
   if (json.contains("id2label") && own.contains("id2label") &&

@@ -87,8 +87,8 @@ struct ExportContent {
 // with those that say what the model is.
 ExportResult write_model_folder(Files& files, const ModelSource& source, const std::string& folder,
                                 const ExportContent& content, const ExportOptions& options);
-// Where a linear's blocks of 128 x 128 at the edges are not whole a warning that ends with what
-// has none; nothing elsewhere. `op` is what it begins with.
+// Warning, which ends with what has none, of a linear whose blocks of 128 x 128 at the edges are
+// not whole; nothing elsewhere. `op` is what it begins with.
 std::optional<std::string> partial_blocks_warning(std::string_view op, const std::string& weight,
                                                   const Shape& shape, std::string_view instead);
 // Throws Error{invalid_argument} where config.json has no words for the model's shape.

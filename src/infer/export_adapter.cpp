@@ -30,7 +30,7 @@ Json target_modules(const ModelSpec& spec, const std::vector<LoraAdapter>& adapt
   return Json(names);
 }
 
-// What is trained whole, which PEFT takes from the adapter's file: no module within another.
+// Modules trained whole, which PEFT takes from the adapter's file: no module within another.
 Json saved_modules(const ModelSpec& spec, const std::vector<std::string>& parameters) {
   std::set<std::string> modules;
   for (const std::string& name : parameters)
@@ -59,7 +59,7 @@ void expect_own_modules(const ModelSpec& spec, const AdapterNote& note) {
       *of_head);
 }
 
-// Whether an embedding that is the head as well is trained whole.
+// True if an embedding that is the head as well is trained whole.
 bool saves_tied(const ModelSpec& spec, const AdapterNote& note) {
   return spec.tied && model_def(spec.kind).writes_text &&
          std::ranges::count(note.lora.head, model_parameters(spec).front().name) > 0;

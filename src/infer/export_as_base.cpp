@@ -37,7 +37,7 @@ class Parameter {
         own_(weights.values(spec, WeightValues::master)),
         computed_(weights.compute().stored(spec.name).dtype.value_or(Dtype::f32)) {}
 
-  // Whether all elements are the base's, or what these round to in the type that the run computed
+  // True if all elements are the base's, or what these round to in the type that the run computed
   // in.
   bool is_untouched() const {
     const std::scoped_lock lock(mutex_);

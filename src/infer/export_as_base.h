@@ -26,7 +26,7 @@ class BaseForm {
   // where it is gone or holds 8-bit weights of another form.
   BaseForm(const Files& files, const ModelSource& source);
 
-  // As export_tensors does. `weights` must outlive the result.
+  // Tensors as by export_tensors. `weights` must outlive the result.
   std::vector<TensorSource> tensors(const ExportWeights& weights) const;
   // The base's quantization_config, with modules that it had not left as they are.
   Json quantization() const;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kToolUse = "tool_use.jinja";
 
-// Of the special tokens that a template's text names, those that the folder does not say.
+// Special tokens that a template's text names and the folder does not say.
 OrderedJson missing_tokens(const Files& files, const std::string& folder,
                            const ChatTemplates& trained) {
   const OrderedJson said = special_tokens_of_folder(files, folder).value_or(OrderedJson::object());
@@ -25,7 +25,7 @@ OrderedJson missing_tokens(const Files& files, const std::string& folder,
   return missing;
 }
 
-// Whether a reader of the folder finds the trained templates. chat_template.json is read by few.
+// True if a reader of the folder finds the trained templates. chat_template.json is read by few.
 bool has_templates(const Files& files, const std::string& folder, const ChatTemplates& trained) {
   if (!has_chat_template(files, folder)) return false;
   if (files.exists(join_path(folder, "chat_template.json")) &&

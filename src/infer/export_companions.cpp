@@ -16,19 +16,19 @@ namespace {
 constexpr const char* kGeneration = "generation_config.json";
 constexpr const char* kCompanions[] = {kGeneration, kImageProcessor, kProcessor,
                                        "chat_template.json", "chat_template.jinja"};
-// What readers of a tokenizer.json, a SentencePiece model and a vocab.txt of any name ask of its
-// folder.
+// Files that readers of a tokenizer.json, a SentencePiece model and a vocab.txt of any name ask of
+// its folder.
 constexpr const char* kBesideVocabulary[] = {"tokenizer_config.json", "added_tokens.json",
                                              "special_tokens_map.json"};
 
-// Of a run that of the tokenizer that it was trained with, which need not be its model's; nothing
-// where that is bytes, or a file whose folder is another's.
+// Folder of the tokenizer, of a run the one that it was trained with, which need not be its
+// model's; nothing where that is bytes, or a file whose folder is another's.
 std::optional<std::string> tokenizer_folder(const Files& files, const ModelSource& source) {
   if (is_gguf_name(source.tokenizer)) return std::nullopt;
   return folder_of_tokenizer(files, source.tokenizer);
 }
 
-// Where a model's own files may lie, the first first.
+// Folders in which a model's own files may lie, the first first.
 std::vector<std::string> folders_of(const Files& files, const ModelSource& source) {
   std::vector<std::string> folders = {source.folder};
   if (!source.weights.adapter.empty()) folders.insert(folders.begin(), source.weights.adapter);
@@ -41,7 +41,7 @@ std::vector<std::string> folders_of(const Files& files, const ModelSource& sourc
   return distinct;
 }
 
-// Whether a link leads to a file of the hub's cache, MODEL/blobs/HASH beside MODEL/snapshots, as
+// True if a link leads to a file of the hub's cache, MODEL/blobs/HASH beside MODEL/snapshots, as
 // all files of a snapshot do. Others may lead to what is nobody's to publish.
 bool is_cached(const Files& files, const std::string& path) {
   if (files.kind(path) != EntryKind::file) return false;
@@ -50,7 +50,7 @@ bool is_cached(const Files& files, const std::string& path) {
          files.is_directory(join_path(parent_path(blobs), "snapshots"));
 }
 
-// Whether `path` may be copied; says so where something is there that may not.
+// True if `path` may be copied; says so where something is there that may not.
 bool may_copy(const Files& files, const std::string& path, const Log& log) {
   const EntryKind kind = files.entry_kind(path);
   if (kind == EntryKind::none) return false;

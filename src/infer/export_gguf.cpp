@@ -81,7 +81,7 @@ void add_scaling(const ModelSpec& spec, const std::string& prefix, GgufKeys& key
 }
 
 GgufKeys model_keys(const ModelSpec& spec, const std::string& name, GgufDtype dtype) {
-  // Of the files that llama.cpp writes.
+  // Types of the files that llama.cpp writes.
   static const std::map<GgufDtype, uint32_t> kFileTypes = {
       {GgufDtype::f32, 0}, {GgufDtype::f16, 1}, {GgufDtype::q8_0, 7}, {GgufDtype::bf16, 32}};
   const std::string architecture(gguf_architecture_of(spec.kind)->name);
@@ -112,7 +112,7 @@ GgufKeys model_keys(const ModelSpec& spec, const std::string& name, GgufDtype dt
   return keys;
 }
 
-// Whether these keys and tensors say all of the model: what they are read as is the model.
+// Checks that these keys and tensors say all of the model: what they are read as is the model.
 void check_says_all(const ModelSpec& spec, const std::string& header) {
   const GgufHeader written(header, "convert", "the GGUF file", GgufHeader::Tensors::read);
   const bool has_divisors = spec.rope_scaling == RopeScaling::llama3;

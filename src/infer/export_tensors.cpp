@@ -46,7 +46,7 @@ TensorSource stored_scales(const ExportWeights& weights, const ParameterSpec& pa
   return copied(weights.compute().files(), scales, parameter.name + scales.substr(n_weight));
 }
 
-// Whether the bytes of a tensor are those of a file: values and their order.
+// True if the bytes of a tensor are those of a file: values and their order.
 bool has_bytes_of_files(const ExportWeights& weights, const ParameterSpec& parameter) {
   const StoredTensor& stored = weights.compute().stored(parameter.name);
   const bool is_plain = stored.dtype && !is_quantized(*stored.dtype);
@@ -136,7 +136,7 @@ Dtype real_dtype(const ExportWeights& weights, const ParameterSpec& parameter, E
                                                                           : Dtype::bf16;
 }
 
-// Whether a weight is stored as this dtype would write it.
+// True if a weight is stored as this dtype would write it.
 bool is_so_stored(const ExportWeights& weights, const ParameterSpec& parameter, ExportDtype dtype) {
   const WeightReader::Scales* scales = weights.compute().scales(parameter.name);
   if (scales == nullptr || !weights.is_linear(parameter)) return false;

@@ -36,16 +36,16 @@ class ExportWeights {
   // The scales of a run whose forward GEMMs read the weights in E4M3 blocks of 128 x 128, made of
   // the weights that it computes with: an export in such blocks has their bytes.
   const std::optional<BlockScale>& trained_blocks() const { return trained_blocks_; }
-  // Of a weight that the run's forward GEMMs read in E4M3 with one scale, those of which it is made
+  // Weights that make the one scale of a weight that the run's forward GEMMs read in E4M3
   // (infer/trained_scales.h); empty of others.
   const std::vector<std::string>& trained_sharers(const std::string& parameter) const;
-  // Of blocks that are encoded anew: as trained, else as the folder's are.
+  // Scales of blocks that are encoded anew: as trained, else as the folder's are.
   BlockScale block_scale() const { return trained_blocks_.value_or(stored_blocks_); }
-  // Whether those that are copied and those that are encoded anew are powers of two.
+  // True if scales that are copied and scales that are encoded anew are powers of two.
   bool keeps_powers() const {
     return stored_blocks_ == BlockScale::power && block_scale() == BlockScale::power;
   }
-  // Whether weights that train.freeze kept are written as the run rounded them, for want of those
+  // True if weights that train.freeze kept are written as the run rounded them, for want of those
   // that it began with.
   bool lacks_frozen() const { return lacks_frozen_; }
   // A linear of a decoder layer: what becomes 8 bits.

@@ -22,7 +22,7 @@ namespace {
 constexpr const char* kTokenizer = "tokenizer.json";
 constexpr const char* kTokenizerConfig = "tokenizer_config.json";
 
-// Whether a run's texts were its bytes: of arrays and shards nothing says what their ids are.
+// True if a run's texts were its bytes: of arrays and shards nothing says what their ids are.
 bool is_of_bytes(const Files& files, const ModelSource& source) {
   const std::vector<std::string>& data = source.run->data.train;
   const auto is_shard = [](const std::string& path) {
@@ -47,7 +47,7 @@ std::string byte_tokenizer_json() {
 }
 
 void put_gguf_tokenizer(Files& files, const std::string& path, const std::string& folder) {
-  // Of its tensors, which may be of types that no weights are read from, nothing is asked.
+  // Nothing is asked of its tensors, which may be of types that no weights are read from.
   const std::string bytes = read_gguf_header(files, path);
   const GgufHeader header(bytes, "tokenizer", path, GgufHeader::Tensors::skipped);
   write_atomically(files, join_path(folder, kTokenizer),

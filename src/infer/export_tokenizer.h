@@ -17,7 +17,7 @@ namespace octet {
 void put_tokenizer(Files& files, const ModelSource& source, const std::string& folder,
                    const Log& log);
 
-// Whether a run read its texts by another tokenizer than its model's folder holds, or began from
+// True if a run read its texts by another tokenizer than its model's folder holds, or began from
 // first weights: the folder's ids are then those of other tokens.
 bool has_own_tokenizer(const ModelSource& source);
 // bos_token_id, eos_token_id and pad_token_id of the source's tokenizer; null where it has none, or

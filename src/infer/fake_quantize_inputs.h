@@ -38,7 +38,7 @@ struct FakeQuantizeInputs {
 
 // "layers.3.residual.1.a": of the sums of layer "layers.3" the second, its first operand.
 std::string residual_name(std::string_view layer, int index, char operand);
-// Whether the node adds to the residual stream of a layer.
+// True if the node adds to the residual stream of a layer.
 bool is_residual_sum(const Node& node);
 
 // Throws Error{invalid_argument} where a name is no linear or sum of the graph.

@@ -17,7 +17,7 @@ namespace octet {
 // The text of new tokens as they come: in whole characters, and up to a stop text.
 class WrittenText {
  public:
-  // What `prompt` says is known already: it is context for the first new token alone.
+  // The text of `prompt` is known already: it is context for the first new token alone.
   WrittenText(const Tokenizer& tokenizer, std::span<const int32_t> prompt,
               std::span<const std::string> stop_texts);
 

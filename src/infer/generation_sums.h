@@ -40,7 +40,7 @@ struct GenerationGemms {
 // Which of the ways a row is; its own name where it is none of them.
 std::string_view sums_of_row(std::string_view row);
 
-// Of the functions over a KV cache, in their order; from plans, without a device.
+// GEMMs of the functions over a KV cache, in their order; from plans, without a device.
 std::vector<GenerationGemms> generation_gemms(const GeneratingModel& model,
                                               const TextModelOptions& options,
                                               const Catalogue& catalogue);

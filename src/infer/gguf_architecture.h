@@ -22,7 +22,7 @@ struct GgufArchitecture {
 };
 
 const GgufArchitecture* find_gguf_architecture(std::string_view name);
-// What a kind is written as; mistral (without a window) as llama. Null for others.
+// Architecture that a kind is written as; mistral (without a window) as llama. Null for others.
 const GgufArchitecture* gguf_architecture_of(ModelKind kind);
 std::string gguf_architecture_names();
 

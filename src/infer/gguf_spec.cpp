@@ -160,7 +160,7 @@ ModelSpec read_spec(const GgufHeader& header, std::span<const float> divisors) {
   if (header.has(prefix + "rope.freq_base"))
     spec.rope_theta = decimal(header.real(prefix + "rope.freq_base"));
   read_from_tensors(header, spec);
-  // What the divisors are compared with needs the width of a head.
+  // The values that the divisors are compared with need the width of a head.
   if (!divisors.empty() && spec.heads > 0) spec.head_dim = filled(spec).head_dim;
   read_rope_scaling(header, divisors, spec);
   if (const auto fault = fault_of(spec)) {

@@ -1,5 +1,5 @@
-// What the metadata of a GGUF file say of its model. Each key of the model is read, must have the
-// value that a model has without it, or is refused by name.
+// Model spec in the metadata of a GGUF file. Each key of the model is read, must have the value
+// that a model has without it, or is refused by name.
 #pragma once
 
 #include <span>

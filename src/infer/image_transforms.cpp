@@ -19,8 +19,8 @@ constexpr int64_t kLanczos = 1, kBilinear = 2, kBicubic = 3;
 constexpr int64_t kMaxSize = 1 << 14;
 constexpr double kMinStd = 1e-6, kMaxNumber = 1e3;
 
-// What image processors of transformers 5.24 do where the file does not say. `stretches`: a size
-// without names is that of both sides, else of the shorter one. `crop_share`: the size is the
+// Defaults of image processors of transformers 5.24, where the file does not say. `stretches`: a
+// size without names is that of both sides, else of the shorter one. `crop_share`: the size is the
 // crop's, and the shorter side becomes int(size / crop_pct), whose default this is; from 384 pixels
 // on both sides become the size. 0: the processor has no crop_pct. `splits`: pictures become
 // squares of max_image_size, the parts of a large one beside the whole.
@@ -131,7 +131,7 @@ const Processor* processor_of(const JsonObject& config, const ModelSpec& spec,
   return nullptr;
 }
 
-// What the file says, or else the processor that it names.
+// Settings of the file, or else of the processor that it names.
 class ProcessorFile {
  public:
   ProcessorFile(const JsonObject& config, const ModelSpec& spec, const Processor* processor)
@@ -163,7 +163,7 @@ class ProcessorFile {
     if (std::abs(factor * 255 - 1) >= 1e-6) refuse(config_, "rescale_factor", "1/255");
   }
 
-  // Of which all are the model's size, so that there is one square a picture.
+  // All pictures have to be the model's size, so that there is one square a picture.
   void expect_one_square() const {
     const auto expect = [&](const char* key, const Json& value, const char* usual) {
       if (!config_.has(key)) {
@@ -188,7 +188,7 @@ class ProcessorFile {
     return ImageFilter::bilinear;
   }
 
-  // Where pixels are normalized; else what leaves them as they are.
+  // Numbers of `key` where pixels are normalized; else what leaves them as they are.
   std::vector<double> numbers(const char* key, double neutral,
                               std::array<double, 3> Processor::*otherwise) const {
     if (!config_.boolean_or("do_normalize", true)) return {neutral};
@@ -352,7 +352,7 @@ std::string image_processor_text(const ImagesConfig& images, const ModelSpec& sp
   };
   const auto square = [](int64_t side) { return Json{{"height", side}, {"width", side}}; };
   const int64_t size = images.size > 0 ? images.size : spec.image_size;
-  // Of the library's processors these do it in all versions; adapters have no config.json whose
+  // These of the library's processors do it in all versions; adapters have no config.json whose
   // model_type would choose one.
   const char* type = images.stretch ? "DeiTImageProcessor" : "BitImageProcessor";
   Json json = {{"image_processor_type", type},

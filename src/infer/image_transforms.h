@@ -1,4 +1,4 @@
-// What a model's pictures go through before it sees them.
+// Transforms that a model's pictures go through before it sees them.
 #pragma once
 
 #include <span>
@@ -13,10 +13,10 @@
 
 namespace octet {
 
-// As a run's data.images say. Throws Error{invalid_argument} for a range that is none.
+// Transforms as a run's data.images say. Throws Error{invalid_argument} for a range that is none.
 ImageTransforms transforms_of(const ImagesConfig& images);
 
-// Of a run its own, of a model's folder what its file of an image processor says
+// Image settings: of a run its own, of a model's folder what its file of an image processor says
 // (processor_files.h), and where it does not say, what the image processor of transformers does
 // that it names. Without such a file 0.5 and 0.5. Throws Error{bad_data}, "[images] PATH: ...",
 // where the file has a key or a value that is not supported. Warns where do_resize is false:

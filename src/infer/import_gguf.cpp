@@ -69,7 +69,7 @@ std::map<std::string, std::string> vocabulary_files(const Files& files, const Gg
           {"generation_config.json", gguf_generation_config(header).dump(1) + "\n"}};
 }
 
-// Of rope_freqs.weight; empty where there is none.
+// Values of rope_freqs.weight; empty where there is none.
 std::vector<float> frequency_divisors(const GgufReader& file) {
   constexpr int64_t kMost = 1 << 16;
   const GgufTensor* tensor = file.find(kGgufFrequencies);

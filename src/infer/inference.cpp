@@ -47,7 +47,7 @@ void expect_room(const DeviceInfo& info, const int64_t (&arena_bytes)[kArenaCoun
               bytes_text(static_cast<double>(bytes)), largest_roles_text(plan));
 }
 
-// What a model gives, and its loss, are its own; all else is of text, or of one about a source.
+// A model's outputs, and its loss, are its own; all else is of text, or of one about a source.
 ModelSpec expect_served(const ModelSpec& spec, std::span<const FunctionKey> functions) {
   const bool has_loss = !model_def(spec.kind).loss(spec).empty();
   const bool are_of_text = std::ranges::any_of(functions, [&](const FunctionKey& key) {
@@ -88,7 +88,7 @@ ProgramOptions inference_options(const ModelSpec& spec, const Precision& precisi
 
 namespace {
 
-// Where a recipe made another model of it, the weights mean nothing without its factors.
+// The weights mean nothing without the factors of a recipe that made another model of it.
 void expect_own_factors(const ModelSource& source) {
   const bool is_scaled = source.run && find_recipe(source.run->recipe.base).unit_scales;
   if (find_recipe(source.recipe).unit_scales == is_scaled) return;

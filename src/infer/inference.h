@@ -37,13 +37,13 @@ struct Precision {
   LossOptions loss = {};                            // of function::evaluate: the run's
 };
 
-// Of a model that is loaded from these weights: recipes that predict scales do so
-// from the weights' RMS (infer/loaded_rms.h), unless the source's options say what to start from.
+// Precision of a model that is loaded from these weights: recipes that predict scales do so from
+// the weights' RMS (infer/loaded_rms.h), unless the source's options say what to start from.
 Precision precision_of(const ModelSource& source, const WeightReader& weights);
 
 using OnProgress = std::function<void(int64_t n_done, int64_t n)>;
 
-// Where models are read from and run.
+// Machine on which models are read from and run.
 struct TextMachine {
   const Files& files;
   Device& device;
@@ -51,7 +51,7 @@ struct TextMachine {
   Log log = {};
 };
 
-// What its functions are compiled from; of functions with a batch `size` is the first one's.
+// Options to compile functions from; of functions with a batch `size` is the first one's.
 ProgramOptions inference_options(const ModelSpec& spec, const Precision& precision,
                                  const BatchSize& size);
 
@@ -91,8 +91,8 @@ class Inference {
   // An output of a function that has run; `to` has its bytes.
   void read(const BoundPlan& plan, std::string_view output, std::span<std::byte> to);
 
-  // Of a KV cache of this batch and size: every entry gets the first rows of entry 0, and all rows
-  // of its source.
+  // In the KV cache of this batch and size, every entry gets the first rows of entry 0, and all
+  // rows of its source.
   void copy_cache(const BatchSize& size, int64_t n_rows);
 
   // Rows [first, first + n) of an entry of one cache to an entry of another, of as many rows; not
@@ -103,10 +103,10 @@ class Inference {
   };
   void copy_rows(const CacheEntry& from, const CacheEntry& to, int64_t first, int64_t n);
 
-  // Of a KV cache: every entry gets the first rows of entry from[entry], as they were before.
+  // In a KV cache, every entry gets the first rows of entry from[entry], as they were before.
   void reorder_cache(const BatchSize& size, std::span<const int64_t> from, int64_t n_rows);
 
-  // What encode left for `n_from` sources becomes that of `n_to` entries, of n_to / n_from each.
+  // Results of encode for `n_from` sources become those of `n_to` entries, of n_to / n_from each.
   void copy_sources(int64_t n_from, int64_t n_to);
 
   const ModelSpec& spec() const { return spec_; }

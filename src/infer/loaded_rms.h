@@ -1,4 +1,4 @@
-// What recipes with propagated scales take the weights of a loaded model to be.
+// RMS of a loaded model's weights, as recipes with propagated scales take it.
 #pragma once
 
 #include <map>
@@ -10,7 +10,7 @@
 
 namespace octet {
 
-// Whether the recipe predicts scales, from RecipeOptions::initial_rms.
+// True if the recipe predicts scales, from RecipeOptions::initial_rms.
 bool predicts_scales(std::string_view recipe);
 
 // log2 of the RMS of each matrix, by name (what predictions take of norms' weights and of biases is

@@ -115,7 +115,7 @@ Quantizer quantizer_of(FrozenFormat format) {
   return quantizer;
 }
 
-// Of data that are stored in this format with one scale.
+// Scale of data that are stored in this format with one scale.
 const WeightReader::Scales* stored_scale(const WeightReader& base, const std::string& parameter,
                                          const Quantizer& quantizer) {
   const WeightReader::Scales* scales = base.scales(parameter);

@@ -54,7 +54,7 @@ class MatrixQuantizer {
   const std::vector<float>& scales() const { return scales_; }  // row-major over the grid
   // Data of elements [first, first + values.size()). From several threads at a time, as the next.
   void encode(int64_t first, std::span<const float> values, std::span<uint8_t> data) const;
-  // What the data of these elements decode to.
+  // Values that the data of these elements decode to.
   void round(int64_t first, std::span<float> values) const;
 
  private:

@@ -39,15 +39,15 @@ class MergedWeights {
   MergedWeights(const Files& files, const AdapterNote& note, const std::string& adapters,
                 const ModelSpec& spec, NonfiniteWeights nonfinite);
 
-  // Of a folder of PEFT's beside the model `base`, whose spec is `spec` or, where the adapter
-  // changes a head or an embedding that it ties, the same tied. A parameter has the type of its
-  // base, and BF16 where that is of eight bits.
+  // Weights of a folder of PEFT's beside the model `base`, whose spec is `spec` or, where the
+  // adapter changes a head or an embedding that it ties, the same tied. A parameter has the type of
+  // its base, and BF16 where that is of eight bits.
   MergedWeights(const Files& files, const WeightPath& path, const ModelSpec& spec,
                 NonfiniteWeights nonfinite);
 
-  // As WeightReader's; from several threads at a time.
+  // Same as WeightReader's; from several threads at a time.
   void read(const std::string& parameter, int64_t first, std::span<float> out) const;
-  // Of a run, of the type that it computed in.
+  // Tensor as stored; of a run, of the type that it computed in.
   const StoredTensor& stored(const std::string& parameter) const { return stored_.at(parameter); }
   void read_stored(const std::string& parameter, std::span<std::byte> out, uint64_t first) const;
   const WeightReader& base() const { return base_; }
@@ -58,7 +58,7 @@ class MergedWeights {
     LoraAdapter adapter;
     std::string a, b, magnitude;  // "": none
   };
-  // What is added to a weight, and how the base keeps it.
+  // Addition to a weight, and how the base keeps it.
   struct Change {
     std::optional<FrozenWeight> frozen;
     const Factors* factors = nullptr;

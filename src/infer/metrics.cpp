@@ -72,7 +72,7 @@ std::string without_punctuation(std::string_view text) {
   return out;
 }
 
-// As Python's \w has it: no marks.
+// Characters of Python's \w: no marks.
 bool is_word_part(int32_t code) {
   return code == '_' || is_letter(code) || is_number(code);
 }

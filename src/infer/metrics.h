@@ -12,7 +12,7 @@ namespace octet {
 
 double mean(std::span<const double> values);
 
-// Of n items.
+// Right ones of n items.
 struct Hits {
   int64_t n_right = 0, n = 0;
   double share() const { return n == 0 ? 0 : static_cast<double>(n_right) / n; }
@@ -38,7 +38,7 @@ double f1(std::span<const int32_t> labels, std::span<const int32_t> predicted,
 // Source: Matthews 1975; Gorodkin 2004; sklearn.metrics.matthews_corrcoef.
 double matthews_correlation(std::span<const int32_t> labels, std::span<const int32_t> predicted);
 
-// Of rows that each have any of some labels.
+// Scores of rows that each have any of some labels.
 struct LabelSetScore {
   double subset_accuracy = 0;  // the share of rows whose labels are all right
   double micro_f1 = 0;         // 2 tp / (2 tp + fp + fn) over all rows and labels; 0 without any

@@ -101,8 +101,8 @@ void tell_unquantized(const ModelFiles& weights, const ModelSpec& spec,
       path, found.front(), found.size());
 }
 
-// What a quantized folder says of its cache and of outputs: the cache stays as it is computed, and
-// outputs are not quantized. Where the weights cannot be read, what reads them says so.
+// Settings of a quantized folder for its cache and for outputs: the cache stays as it is computed,
+// and outputs are not quantized. Where the weights cannot be read, what reads them says so.
 void tell_unused_quantization(const Files& files, const std::string& folder, const ModelSpec& spec,
                               const Log& log) {
   const std::string path = join_path(folder, "config.json");

@@ -1,4 +1,4 @@
-// Where a trained model lies: a run of ours, one of its checkpoints, or a Hugging Face folder.
+// Source of a trained model: a run of ours, one of its checkpoints, or a Hugging Face folder.
 #pragma once
 
 #include <optional>
@@ -53,7 +53,7 @@ ModelSource find_model_source(Files& files, const std::string& path, const Log& 
 ModelSource with_adapter(const Files& files, ModelSource source, const std::string& adapter,
                          const Log& log = {});
 
-// Where the configuration names a model folder and leaves data.tokenizer out: that folder's.
+// Tokenizer of the model folder that the configuration names, where data.tokenizer is left out.
 void take_tokenizer_of_model(const Files& files, LoadedConfig& loaded);
 
 }  // namespace octet

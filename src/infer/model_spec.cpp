@@ -61,7 +61,7 @@ int64_t padding_of(const Files& files, const RunConfig& config) {
   return std::ranges::count(ends, id) > 0 ? -1 : id;
 }
 
-// What targets begin with: padding, as T5 and Marian have it, or what ends texts.
+// First token of targets: padding, as T5 and Marian have it, or what ends texts.
 int64_t start_of(const Files& files, const RunConfig& config) {
   const std::string& path = config.data.tokenizer;
   if (path == "bytes" || !files.exists(path)) return 0;

@@ -14,7 +14,7 @@ namespace octet {
 ModelSpec with_new_head(const Files& files, const std::string& folder, ModelSpec spec,
                         const RunConfig& config);
 
-// Of such a head: whether the folder need not have its parameters.
+// Weights of such a head: whether the folder need not have its parameters.
 inline HeadWeights head_weights(const RunConfig& config) {
   return config.model.head == ModelHead::text ? HeadWeights::all_stored : HeadWeights::may_be_new;
 }
@@ -28,7 +28,7 @@ ModelSpec model_from_config(const Files& files, const RunConfig& config);
 // that differs from the embedding which it is said to be tied to. As transformers reads it. Throws
 // Error{bad_data} where adapters lie beside it.
 ModelSpec read_folder_spec(const Files& files, const std::string& folder);
-// Whether read_folder_spec differs from config.json, for whoever tells.
+// True if read_folder_spec differs from config.json, for whoever tells.
 bool has_untied_head(const Files& files, const std::string& folder);
 
 // The model as the program's builder of forward graphs, with these losses (its own where none is

@@ -41,7 +41,7 @@ std::vector<int32_t> stored_ends(const Files& files, const std::string& path) {
   return ids;
 }
 
-// Of the first file that says any, and the tokenizer's.
+// End tokens of the first file that says any, and the tokenizer's.
 std::vector<int32_t> first_ends(const Files& files, const std::vector<std::string>& paths,
                                 const Tokenizer& tokenizer) {
   std::vector<int32_t> ids;

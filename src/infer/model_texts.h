@@ -15,7 +15,7 @@
 
 namespace octet {
 
-// What a run renders conversations with; one that is trained on text speaks as its model did.
+// Query of a run's chat template; a run that is trained on text speaks as its model did.
 ChatQuery chat_query(const RunConfig& config);
 
 // `name` is auto, or what a user wants in its place (ChatQuery::name). Throws Error{bad_data} where
@@ -25,7 +25,7 @@ ChatTemplates chat_templates(const Files& files, const ModelSource& source,
 // Without a tokenizer at hand: it is read where it is asked for.
 ChatTemplates chat_templates(const Files& files, const ModelSource& source);
 
-// Whether a run has a template of its own: conversations were its data.
+// True if a run has a template of its own: conversations were its data.
 bool is_trained_on_chat(const ModelSource& source);
 
 // eos_token_id of generation_config.json (an id or a list), where it says none that of config.json;

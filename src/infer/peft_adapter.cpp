@@ -18,12 +18,12 @@ std::string without_end(const std::string& text, std::string_view suffix) {
   return text.substr(0, text.size() - suffix.size());
 }
 
-// What a module may have in the file.
+// Tensors that a module may have in the file.
 struct FoundFactors {
   std::string a, b, magnitude;
 };
 
-// What a tensor's name ends with, and what that is; the longest come first.
+// Endings of tensors' names, and what they are; the longest come first.
 enum class PeftPart : uint8_t { a, b, embedding_a, embedding_b, magnitude, beneath, own };
 struct PeftEnding {
   std::string_view text;
@@ -78,7 +78,7 @@ class PeftNames {
     return at == parameters_.end() ? nullptr : &*at;
   }
 
-  // What may have an adapter: linears and embeddings.
+  // True of weights that may have an adapter: linears and embeddings.
   static bool is_matrix(const ParameterSpec& p) {
     return p.name.ends_with(kWeightEnd) && p.shape.size() == 2 && p.file_shape.empty();
   }
@@ -105,7 +105,7 @@ class PeftNames {
   }
 
   const std::vector<ParameterSpec>& parameters() const { return parameters_; }
-  // Of a tied model.
+  // True of the head and the embedding of a tied model.
   bool is_tied(const std::string& parameter) const {
     return !head_.empty() && (parameter == head_ || parameter == embedding_);
   }

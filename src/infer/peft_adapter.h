@@ -48,7 +48,7 @@ struct PeftAdapter {
   std::string base_hash;  // "": the folder does not say
 };
 
-// Whether a folder holds an adapter and no model.
+// True if a folder holds an adapter and no model.
 bool is_adapter_folder(const Files& files, const std::string& folder);
 
 // `base` is the model that the adapter belongs to. Throws Error{bad_data} naming a key, a module or

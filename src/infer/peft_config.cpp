@@ -190,7 +190,7 @@ bool matches_whole(const std::string& expression, const std::string& text) {
   return matched_bytes("(?:" + expression + ")\\z", text).has_value();
 }
 
-// Whether a path is what the expression says, or ends so behind a point. Of letters, digits, `_`
+// True if a path is what the expression says, or ends so behind a point. Of letters, digits, `_`
 // and points, as nearly all are, without an engine.
 bool ends_with_match(const std::string& expression, const std::string& path) {
   const bool is_plain = std::ranges::all_of(expression, [](char ch) {

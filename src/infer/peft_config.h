@@ -17,8 +17,8 @@ namespace octet {
 inline constexpr const char* kPeftConfig = "adapter_config.json";
 inline constexpr const char* kPeftWeights = "adapter_model.safetensors";
 
-// What PEFT compares a module's path with: a regular expression that it is, or names that it is or
-// ends with.
+// Patterns that PEFT compares a module's path with: a regular expression that it is, or names that
+// it is or ends with.
 struct PeftModules {
   std::optional<std::string> regex;
   std::vector<std::string> names;
@@ -55,7 +55,7 @@ struct PeftModule {
   std::string path;
   bool is_linear = true, is_head = false;
 };
-// Whether modules_to_save names it or a module that it is in.
+// True if modules_to_save names it or a module that it is in.
 bool is_saved_module(const PeftConfig& config, const std::string& path);
 bool is_targeted(const PeftConfig& config, const PeftModule& module);
 int64_t rank_of(const PeftConfig& config, const std::string& path);

@@ -45,7 +45,7 @@ PicturePrompt picture_prompt(const Files& files, const PictureRowsOptions& optio
                              const std::vector<int32_t>& ids,
                              const std::vector<std::string>& pictures);
 
-// What a call over a cache reads of the entries' pictures, whose tokens are those of `places`: the
+// Inputs of a call over a cache from the entries' pictures, whose tokens are those of `places`: the
 // arrays of picture_inputs() in the batch, where one stands in the place of a picture's.
 void add_pictures(const ModelSpec& model, std::span<const EntryPictures> entries,
                   const PositionRule& places, Batch& batch);

@@ -11,8 +11,8 @@ namespace {
 constexpr const char* kNested = "image_processor";
 constexpr const char *kPatch = "patch_size", *kSelect = "vision_feature_select_strategy",
                      *kAdditional = "num_additional_image_tokens", *kLength = "image_seq_len";
-// Of both; the chat template is another reader's. `image_token` is the text of config.json's token:
-// transformers ends with an error where it is another one.
+// Keys of both; the chat template is another reader's. `image_token` is the text of config.json's
+// token: transformers ends with an error where it is another one.
 constexpr std::string_view kKnown[] = {kNested, "processor_class", "chat_template", "image_token"};
 constexpr std::string_view kLlavaKeys[] = {kPatch, kSelect, kAdditional};
 

@@ -18,7 +18,7 @@ struct ImageProcessorFile {
   Json json;
   std::string where;
 };
-// As transformers 5 finds it: the object "image_processor" of processor_config.json, which its
+// File as transformers 5 finds it: the object "image_processor" of processor_config.json, which its
 // processors of texts and pictures write alone, or else preprocessor_config.json.
 std::optional<ImageProcessorFile> image_processor_file(const Files& files,
                                                        const std::string& folder);

@@ -14,7 +14,7 @@ struct OutputRows {
   int64_t first = 0, n = 0;
 };
 
-// Of an output, a matrix in high precision, of a function that has run on this device; in f32.
+// Rows of an output, a matrix in high precision, of a function that ran on this device; in f32.
 std::vector<float> read_rows(Device& device, const BoundPlan& plan, std::string_view output,
                              OutputRows rows);
 

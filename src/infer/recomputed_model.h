@@ -21,8 +21,8 @@ class RecomputedModel : public TextModel {
   void take_over(std::span<const int64_t> from, int64_t n_tokens) override;
   bool has_cache() const override { return false; }
 
-  // What texts of so many tokens are padded to: a power of two, but never beyond the capacity. With
-  // causal attention what lies behind a position does not matter to it.
+  // Length that texts of so many tokens are padded to: a power of two, but never beyond the
+  // capacity. With causal attention what lies behind a position does not matter to it.
   static int64_t padded_length(int64_t n_tokens, int64_t capacity);
   // All such lengths of texts of `least` to `capacity` tokens, by size.
   static std::vector<int64_t> padded_lengths(int64_t least, int64_t capacity);

@@ -27,7 +27,7 @@ using VisitRow = std::function<void(size_t row, std::span<const float> values)>;
 class EncoderModel {
  public:
   EncoderModel(const ModelSource& source, const EncoderCall& call, const TextMachine& machine);
-  // As run_encoder() does; each row is padded to a length that there is.
+  // Same as run_encoder(); each row is padded to a length that there is.
   void run(std::span<const EncodedTexts> rows, const VisitRow& visit);
 
  private:

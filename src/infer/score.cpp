@@ -24,7 +24,7 @@ std::vector<int32_t> begun(const Tokenizer& tokenizer, const std::string& text) 
   return ids;
 }
 
-// What a text without a context is scored behind.
+// Token that a text without a context is scored behind.
 int32_t first_token(const Tokenizer& tokenizer) {
   const auto first = tokenizer.bos() ? tokenizer.bos() : tokenizer.eos();
   if (first) return *first;
@@ -174,7 +174,7 @@ ScoredTokens scored_tokens(const Tokenizer& tokenizer, const ScoreRequest& reque
   if (tokens.continuation.empty()) {
     throw Error(ErrorCode::bad_data, "[score] expected tokens of a continuation, got none");
   }
-  // Of what is too long the left goes: contexts first.
+  // The left of what is too long goes: contexts first.
   const int64_t n = std::ssize(tokens.context) + std::ssize(tokens.continuation);
   const int64_t n_cut = std::max<int64_t>(0, n - (longest + 1));
   const int64_t of_context = std::min(n_cut, std::ssize(tokens.context) - 1);

@@ -17,8 +17,8 @@ namespace {
 constexpr const char* kModules = "modules.json";
 constexpr const char* kSentenceConfig = "config_sentence_transformers.json";
 constexpr const char* kModuleConfig = "config.json";
-// Where sentence-transformers looks for the Transformer's settings; the first that says something
-// counts.
+// Files in which sentence-transformers looks for the Transformer's settings; the first that says
+// something counts.
 constexpr const char* kSettings[] = {
     kSentenceSettings,
     "sentence_roberta_config.json",
@@ -45,7 +45,7 @@ std::optional<Json> read_json(const Files& files, const std::string& folder,
   return all.contains(name) ? std::optional(all[name]) : std::nullopt;
 }
 
-// Of "sentence_transformers.models.Pooling", in any package, its last part.
+// Last part of "sentence_transformers.models.Pooling", in any package.
 std::string class_of(const JsonObject& module) {
   const std::string type = module.string("type");
   return type.substr(type.rfind('.') + 1);
@@ -190,7 +190,7 @@ Json module_of(int64_t number, const std::string& path, const std::string& type)
           {"type", "sentence_transformers.models." + type}};
 }
 
-// Of a model that began here.
+// Files of a model that began here.
 Json own_files(const ModelSpec& spec) {
   const bool is_cls = spec.pooling == Pooling::cls;
   Json all = Json::object();

@@ -1,4 +1,4 @@
-// What a folder of sentence-transformers says of how a text becomes one vector, and its files as
+// Settings of a folder of sentence-transformers: how a text becomes one vector; and its files as
 // they go from folder to run to export. Source: sentence-transformers.
 #pragma once
 

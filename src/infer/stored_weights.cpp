@@ -32,7 +32,7 @@ class SlotWriter {
     int64_t first = 0;
     int thread = 0;
   };
-  // As fill(begin, out) encodes those from first + begin on.
+  // Writes elements as fill(begin, out) encodes those from first + begin on.
   template <typename Fill>
   void write(const Place& place, int64_t n, const Fill& fill) {
     const auto& [slot, first, thread] = place;
@@ -77,7 +77,7 @@ class SlotWriter {
   std::vector<std::byte> pageable_;
 };
 
-// Where the scale of an FP16 master is kept; nullptr where it has none.
+// Slot of the scale of an FP16 master; nullptr where it has none.
 const Layout::Slot* find_scale(const Layout& layout, const std::string& parameter) {
   return layout.find(StateUse::fixed_scale, parameter + ".w");
 }
@@ -88,8 +88,8 @@ float amax_of(std::span<const float> values) {
   return amax;
 }
 
-// Of FP16 masters that kFirstMasterScale is too small for: the scale that an update makes
-// (optim/optimizer.h) is kept from the start. Of others none is.
+// FP16 masters that kFirstMasterScale is too small for keep the scale that an update makes
+// (optim/optimizer.h) from the start. Others keep none.
 float write_first_scale(Arenas& arenas, const Layout::Slot& kept, float amax) {
   if (amax < kFirstMasterScale * max_finite(Dtype::fp16)) return kFirstMasterScale;
   const float scale = nearest_power_of_two(amax * 0x1p-14f);
@@ -155,7 +155,7 @@ std::map<std::string, float> write_first_scales(Arenas& arenas, const Layout& la
   return scales;
 }
 
-// As the slot holds them: one, or a row of scales for each row of the weight.
+// Scales as the slot holds them: one, or a row of scales for each row of the weight.
 std::vector<float> scale_values(const Shape& shape, const std::vector<float>& scales) {
   if (shape.empty()) return scales;
   std::vector<float> rows;

@@ -20,14 +20,14 @@ bool is_copy(std::string_view stored) {
   return is_decoder || stored.ends_with(".position_ids") || stored.ends_with(".token_type_ids");
 }
 
-// Whether config.json names a class that is read as another one.
+// True if config.json names a class that is read as another one.
 bool is_alias(const ModelDef& def, const Json& config) {
   const Json names = config.value("architectures", Json::array());
   return !names.empty() && std::ranges::count(def.head_aliases, names[0].get<std::string>(),
                                               &HeadAlias::architecture) > 0;
 }
 
-// Whether the tensor, which is no parameter, makes one row of what an encoder reads.
+// True if the tensor, which is no parameter, makes one row of what an encoder reads.
 bool makes_pooled(const ModelDef& def, std::string_view stored) {
   if (is_tower_alone(def.kind)) return !stored.starts_with("visual_projection.");
   return stored.find("pooler.dense.") != std::string_view::npos;

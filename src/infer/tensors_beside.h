@@ -1,7 +1,7 @@
-// What a model's folder holds beside the parameters, of which other programs read more: an
+// Tensors of a model's folder beside the parameters, of which other programs read more: an
 // encoder's pooler; of a tower what stands behind the hidden state that is read; and of a class
 // that is read as another one (nn/model.h, HeadAlias), where config.json still names it, the rest
-// of its head. Of a run that of the folder it began with, if it is there.
+// of its head. Of a run those of the folder it began with, if it is there.
 #pragma once
 
 #include <optional>

@@ -41,7 +41,7 @@ void TextBatch::add(size_t entry, const BatchedText& text) {
   to.written.emplace_back(tokenizer_, text.prompt.tokens, text.stop_texts);
 }
 
-// What this step does of one text.
+// Work of this step on one text.
 void TextBatch::plan(size_t entry, Chunks& chunks) {
   Text& text = texts_[entry];
   std::span<const int32_t> tokens = text.tokens;

@@ -15,7 +15,7 @@
 
 namespace octet {
 
-// What a text's owner hears, during TextBatch::step(). Spans are valid during the call.
+// Messages to a text's owner, during TextBatch::step(). Spans are valid during the call.
 class TextListener {
  public:
   virtual ~TextListener() = default;

@@ -140,8 +140,8 @@ class CachedModel : public TextModel {
     return runs_one_alone_ && chunks.size() == 1;
   }
 
-  // As run(), of one entry: over the cache of one text, which is filled from the entry's where it
-  // lacks rows, and whose new rows are the entry's, too.
+  // The same as run(), of one entry: over the cache of one text, which is filled from the entry's
+  // where it lacks rows, and whose new rows are the entry's, too.
   const BoundPlan& run_alone(std::string_view name, int64_t size, const TextChunk& chunk,
                              int64_t from) {
     const int64_t first = chunk.first + from;
@@ -223,7 +223,7 @@ class CachedModel : public TextModel {
   std::vector<EntryPictures> pictures_;  // of each entry, of a model that sees them
 };
 
-// Of a loaded model's own program.
+// Recomputing by a loaded model's own program.
 class LoadedRecomputedModel : public RecomputedModel {
  public:
   LoadedRecomputedModel(const ModelSource& source, const TextModelOptions& options,
@@ -250,7 +250,7 @@ class LoadedRecomputedModel : public RecomputedModel {
   Inference model_;
 };
 
-// Whether there are kernels for a cache of this dtype.
+// True if there are kernels for a cache of this dtype.
 bool serves_cache(const Catalogue& catalogue, const ModelSpec& spec, Dtype dtype) {
   Graph graph;
   graph.phase = Phase::lowered;

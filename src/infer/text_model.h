@@ -27,7 +27,7 @@ struct TextChunk {
   std::span<const int32_t> tokens = {};
 };
 
-// Of a model that sees pictures: those of a text, [images, C, S, S], and of each of its tokens the
+// Pictures of a text, for a model that sees some: [images, C, S, S], and of each of its tokens the
 // row of them that stands in its place; -1, or behind the last of these: it is text.
 struct EntryPictures {
   std::vector<float> pixels = {};
@@ -40,15 +40,15 @@ class TextModel {
       std::function<void(const TextChunk& chunk, int64_t token, std::span<const float> logits)>;
   virtual ~TextModel() = default;
 
-  // Of a model with a source (nn/model.h, has_source): arrays of what it declares beside the text,
-  // a row of each for every source; which are the entries', or of TextModelOptions::n_sources each
-  // that of as many entries one after the other. Comes before all else, which throws
-  // Error{invalid_argument} without it, and may come again: what the entries hold is then to be
-  // filled anew.
+  // Source rows of a model with a source (nn/model.h, has_source): arrays of what it declares
+  // beside the text, a row of each for every source; which are the entries', or of
+  // TextModelOptions::n_sources each that of as many entries one after the other. Comes before all
+  // else, which throws Error{invalid_argument} without it, and may come again: what the entries
+  // hold is then to be filled anew.
   virtual void read_source(const Batch& rows) = 0;
 
-  // What a text of this entry, which is filled anew behind it, has of pictures; entries without
-  // such a call have none. The last token of a prompt is none of a picture's. Throws
+  // Pictures of a text of this entry, which is filled anew behind the call; entries without such a
+  // call have none. The last token of a prompt is none of a picture's. Throws
   // Error{invalid_argument} for a model that sees none, or without a cache.
   virtual void read_pictures(int64_t entry, EntryPictures pictures);
 
@@ -92,7 +92,7 @@ class TextModel {
   int64_t n_entries_, n_sources_, capacity_, vocab_;
 };
 
-// What logits() is asked for: the next token, or many tokens of a text at once.
+// Uses of logits(): the next token, or many tokens of a text at once.
 enum class LogitsFor : uint8_t { generation, scoring };
 
 struct TextModelOptions {

@@ -37,7 +37,7 @@ std::vector<Translation> translate(TextModel& model, const ModelSpec& spec,
                                    const std::vector<std::vector<int32_t>>& sources,
                                    const TranslateOptions& options);
 
-// What its tokens say; those that the tokenizer lacks, where the model has more embeddings, are no
+// Text of its tokens; those that the tokenizer lacks, where the model has more embeddings, are no
 // text. With cleans_spaces no space stands before English punctuation and contractions, as in
 // clean_up_tokenization() of transformers.
 std::string text_of(const Tokenizer& tokenizer, const Translation& translation,
@@ -54,7 +54,7 @@ std::vector<std::vector<int32_t>> encode_sources(const Tokenizer& tokenizer,
 // Throws Error{invalid_argument} where texts of so many tokens have no positions.
 void check_target_length(const ModelSpec& spec, int64_t max_tokens);
 
-// What a folder's generation_config.json, or where there is none its config.json, says of decoding:
+// Decoding settings of a folder's generation_config.json, or where there is none its config.json:
 // num_beams, length_penalty, early_stopping, decoder_start_token_id, forced_eos_token_id,
 // bad_words_ids of one token each; and clean_up_tokenization_spaces of a tokenizer_config.json
 // beside the tokenizer, which transformers 5 passes over beside a tokenizer.json of BPE. Throws

@@ -47,7 +47,7 @@ bool is_quantized(const StoredTensor& tensor) {
   return tensor.dtype && octet::is_quantized(*tensor.dtype);
 }
 
-// Whether an exponent is all ones, by a loop that is vectorized.
+// True if an exponent is all ones, by a loop that is vectorized.
 template <typename Word, Word kExponent>
 bool has_full_exponent(std::span<const std::byte> bytes) {
   uint32_t n = 0;
@@ -145,8 +145,8 @@ void WeightReader::expect_all_stored(std::span<const ParameterSpec> parameters) 
               missing->name, instead);
 }
 
-// What the model has beside one that is read for its features, where the files lack it or hold that
-// of another head.
+// Parameters that the model has beside one that is read for its features, where the files lack them
+// or hold those of another head.
 void WeightReader::find_new_parameters(const ModelSpec& spec,
                                        std::span<const ParameterSpec> parameters) {
   std::set<std::string> known = feature_parameters(spec);
@@ -208,7 +208,7 @@ void WeightReader::add_parameter(const ParameterSpec& parameter, const Quantizat
   add_input(parameter.name, group->activations);
 }
 
-// What other programs quantize of a model whose weights are not in 8 bits, and this reader cannot.
+// Refuses what other programs quantize, and this reader cannot, of a model without 8-bit weights.
 void WeightReader::check_decompressed(const ModelSpec& spec,
                                       const QuantizationConfig& config) const {
   if (!config.is_decompressed) return;

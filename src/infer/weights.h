@@ -22,7 +22,7 @@ namespace octet {
 
 class MergedWeights;
 
-// What a reader does with weights that are NaN or Inf, or become so in the type they are read into.
+// Handling of weights that are NaN or Inf, or become so in the type they are read into.
 enum class NonfiniteWeights : uint8_t { refused, allowed };
 constexpr NonfiniteWeights nonfinite_weights(bool are_allowed) {
   return are_allowed ? NonfiniteWeights::allowed : NonfiniteWeights::refused;
@@ -43,12 +43,12 @@ struct WeightPath {
 
 class WeightReader {
  public:
-  // Of a run's adapters (infer/adapter_note.h), and with an adapter beside the path, it reads what
-  // they and their base are together (infer/merged_weights.h). Opens and checks the
-  // files: every parameter of the model is there once, with its shape, as F32, BF16, F16, or in 8
-  // bits with its scales (io/quantization_config.h), and nothing else is there (but buffers that
-  // are no parameters, and with may_be_new those of other heads). Throws Error{bad_data} naming the
-  // first tensor that differs.
+  // A run's adapters (infer/adapter_note.h), or an adapter beside the path, are read as what they
+  // and their base are together (infer/merged_weights.h). Opens and checks the files: every
+  // parameter of the model is there once, with its shape, as F32, BF16, F16, or in 8 bits with its
+  // scales (io/quantization_config.h), and nothing else is there (but buffers that are no
+  // parameters, and with may_be_new those of other heads). Throws Error{bad_data} naming the first
+  // tensor that differs.
   WeightReader(const Files& files, const WeightPath& path, const ModelSpec& spec,
                NonfiniteWeights nonfinite = NonfiniteWeights::refused,
                HeadWeights head = HeadWeights::all_stored);
@@ -71,19 +71,19 @@ class WeightReader {
   // Throws where one of these elements of the parameter, `first` on, is not finite in this type.
   void check_finite(const std::string& parameter, int64_t first, std::span<const float> values,
                     Dtype dtype = Dtype::f32) const;
-  // Of an 8-bit weight; nullptr of others.
+  // Scales of an 8-bit weight; nullptr of others.
   struct Scales {
     StoredTensor tensor;
     BlockShape block;           // that one of them covers
     std::vector<float> values;  // row-major over the blocks
   };
   const Scales* scales(const std::string& parameter) const;
-  // What else the files hold of a quantized model, as its parameters are named: scales of weights,
-  // of inputs and of a cache. The names that they have in the files.
+  // Other tensors that the files hold of a quantized model, as its parameters are named: scales of
+  // weights, of inputs and of a cache. The names that they have in the files.
   const std::map<std::string, std::string>& quantization_tensors() const { return beside_; }
   const ModelFiles& files() const { return files_; }
   bool is_merged() const { return merged_ != nullptr; }
-  // Whether its values are those of the file, and in the order of the file.
+  // True if its values are those of the file, and in the order of the file.
   bool is_as_stored(const std::string& parameter) const {
     return !orders_.contains(parameter) && !norms_.changes(parameter);
   }

@@ -61,7 +61,7 @@ std::string Checkpoints::finish_files(const CheckpointContents& contents, const 
   return marker_to_json(marks);
 }
 
-// What is not ours moves to a name of its own.
+// An entry that is not ours moves to a name of its own.
 void Checkpoints::free_name(const std::string& path) {
   if (files_.entry_kind(path) == EntryKind::directory) remove_checkpoint(files_, path);
   if (files_.entry_kind(path) == EntryKind::none) return;
@@ -85,7 +85,7 @@ void Checkpoints::put_in_place(const std::string& temporary, const std::string& 
   files_.sync_directory(folder_);
 }
 
-// Where the folder was made, all in it is ours.
+// All in a folder that was made is ours.
 void Checkpoints::discard(const std::string& temporary) {
   try {
     remove_checkpoint(files_, temporary);
@@ -306,7 +306,7 @@ std::vector<CheckpointEntry> Checkpoints::list() const {
     const bool is_known = entry.is_whole() || (!entry.is_reachable && is_there);
     if (is_known || holds_part_of_checkpoint(files_, path)) entries.push_back(std::move(entry));
   }
-  // Of one step, the one that was set aside comes first, so that the replacement is preferred.
+  // The checkpoint set aside comes first in its step, so that the replacement is preferred.
   std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
     return a.step != b.step ? a.step < b.step : a.path > b.path;
   });
@@ -353,8 +353,8 @@ LoadedCheckpoint Checkpoints::load(const std::string& checkpoint_path) const {
   }
 }
 
-// Where another process removes old checkpoints meanwhile, it has saved a newer one: what is there
-// then is looked at again.
+// Another process that removes old checkpoints meanwhile has saved a newer one: what is there then
+// is looked at again.
 std::optional<LoadedCheckpoint> Checkpoints::newest() const {
   std::vector<CheckpointEntry> entries = list();
   while (true) {

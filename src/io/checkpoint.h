@@ -96,8 +96,8 @@ class Checkpoints {
 
   // Removes all checkpoints but links, whole or not.
   void remove_all();
-  // What a save would remove of what is older than the checkpoint that was loaded: a save that was
-  // killed may not have come so far. tidy() removes it; what cannot be removed is a warning.
+  // Checkpoints that a save would remove of those older than the loaded one: a save that was killed
+  // may not have come so far. tidy() removes them; what cannot be removed is a warning.
   std::vector<std::string> left_behind(const KeptCheckpoints& keep,
                                        const std::string& loaded) const;
   void tidy(const KeptCheckpoints& keep, const std::string& loaded);

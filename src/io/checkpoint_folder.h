@@ -23,8 +23,8 @@ bool is_left_over_save(std::string_view name);
 
 // A folder that somebody gave another number holds another step than it says: the error; else "".
 std::string wrong_name(const Files& files, const std::string& path);
-// Where none of its files is there, it is a folder of something else; an empty one is what a
-// removal left that did not come to its end.
+// A folder with no file of a checkpoint is one of something else; an empty one is what a removal
+// left that did not come to its end.
 bool holds_part_of_checkpoint(const Files& files, const std::string& path);
 // The marker goes first, so that a half-removed checkpoint never looks whole. What else lies in the
 // folder is somebody's, and stays with it.

@@ -10,7 +10,7 @@
 
 namespace octet {
 
-// Whether a rank writes what comes before the tensors: one of them does.
+// The bytes before the tensors, which one of the ranks writes: this one or another.
 enum class FileHeader { no, yes };
 
 // Writes the parts that the tensors give (TensorSource::part) into a file that is there, each where

@@ -133,7 +133,7 @@ void decode_mxfp4(const std::byte* block, float* out) {
   std::memcpy(&d, &bits, sizeof d);
   for (int i = 0; i < kSmall; ++i) {
     const uint32_t code = nibble(block + 1, i);
-    // As integers, which have no negative zero.
+    // The code is an integer, which has no negative zero.
     const float q = kDoubled[code & 7u];
     out[i] = d * (code > 8 ? -q : q);
   }

@@ -19,7 +19,7 @@ namespace octet {
 
 inline constexpr const char* kGgufWeights = "octet_gguf.json";
 
-// Of a parameter.
+// The place of a parameter.
 struct GgufPlace {
   std::string name;
   int64_t head_dim = 0;

@@ -6,7 +6,7 @@
 
 namespace octet {
 
-// Where no thread can be made the work is done when its result is asked for.
+// Work for which no thread can be made is done when its result is asked for.
 inline constexpr auto kInAThread = std::launch::async | std::launch::deferred;
 
 // Bytes from which hashing beside a write is worth a thread.

@@ -10,7 +10,7 @@ namespace octet {
 
 using KeyValues = std::map<std::string, std::string>;
 
-// What a tensor is to the run, apart from its name: "moment1" of parameter "lm_head.weight".
+// A tensor's part in the run, apart from its name: "moment1" of parameter "lm_head.weight".
 // docs/formats/checkpoint.md lists the uses.
 struct TensorUse {
   std::string use;

@@ -52,7 +52,7 @@ class ModelFiles {
   std::shared_ptr<const Shards> shards_;
 };
 
-// Whether a folder holds what ModelFiles::open looks for; a configuration alone is a model as well.
+// True if a folder holds what ModelFiles::open looks for; a configuration alone is a model as well.
 bool has_model_files(const Files& files, const std::string& folder);
 
 }  // namespace octet

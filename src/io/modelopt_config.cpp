@@ -10,8 +10,8 @@ namespace {
 
 constexpr const char* kModelOptKey = "quantization_config";
 constexpr const char* kModelOptFile = "hf_quant_config.json";
-// What wrote the folder; modules, which are what their tensors are; and the cache, which is not
-// quantized here.
+// Keys that tell what wrote the folder; modules, which are what their tensors are; and the cache,
+// which is not quantized here.
 constexpr std::string_view kPassedOver[] = {
     "quant_method",    "quant_algo",          "producer",     "ignore", "exclude_modules",
     "kv_cache_scheme", "kv_cache_quant_algo", "quant_library"};
@@ -23,7 +23,7 @@ constexpr std::string_view kPassedOver[] = {
               expected, got);
 }
 
-// Of newer files: each group is of 8-bit floats with fixed scales.
+// Arguments of newer files: each group is of 8-bit floats with fixed scales.
 void check_arguments(const Json& arguments, const std::string& where, const std::string& key) {
   const std::pair<const char*, Json> expected[] = {
       {"num_bits", 8}, {"type", "float"}, {"dynamic", false}};

@@ -17,8 +17,8 @@ namespace octet {
 // that is not known and does not ask for nothing.
 Json modelopt_as_fp8(Json root, const std::string& where);
 
-// What hf_quant_config.json of a folder says, as quantization_config would; nothing where there is
-// none.
+// The content of a folder's hf_quant_config.json, as quantization_config would say it; nothing
+// where there is none.
 std::optional<Json> read_modelopt_config(const Files& files, const std::string& folder);
 // The text of a folder's config.json, with that in it where it has none of its own.
 std::string config_with_modelopt(const Files& files, const std::string& folder);

@@ -85,7 +85,7 @@ class Reader {
     if (object.has(key) && object.at(key) != value) bad(key, value.dump(), object.at(key).dump());
   }
 
-  // Of lists and objects their kind alone, as they may be long.
+  // Only the kind of lists and objects, as they may be long.
   static std::string brief(const Json& json) {
     return json.is_structured() ? json.type_name() : json.dump();
   }
@@ -117,7 +117,7 @@ class Reader {
     return size;
   }
 
-  // Where it is absent, as the size of a group implies. Others have neither groups nor blocks.
+  // The strategy, where absent as a group's size implies. Others have neither groups nor blocks.
   std::string strategy_of(const JsonObject& arguments,
                           const std::vector<std::string>& known) const {
     const bool implies = arguments.has("group_size") && !arguments.has("strategy");

@@ -35,8 +35,8 @@ struct BlockShape {
   bool operator==(const BlockShape&) const = default;
 };
 
-// Of the input of a linear: left as it is; by NAME.input_scale; by the scale of the tensor, a
-// token's row, or a group of it at hand.
+// Scaling of the input of a linear: left as it is; by NAME.input_scale; by the scale of the tensor,
+// a token's row, or a group of it at hand.
 enum class ActivationScaling : uint8_t { none, fixed, tensor, token, group };
 constexpr auto value_names(ActivationScaling) {
   return name_list("none", "fixed", "tensor", "token", "group");
@@ -90,8 +90,8 @@ struct QuantizationConfig {
   Dtype residual = Dtype::e4m3;
   std::map<std::string, float> residual_scales = {};
 
-  // Of the linear with this weight, "model.layers.0.mlp.up_proj.weight": the group with the target
-  // that goes before all others that match, the last of groups with one target. Null: it is
+  // The group of the linear with this weight, "model.layers.0.mlp.up_proj.weight": that with the
+  // target that goes before all others that match, the last of groups with one target. Null: it is
   // ignored, or of none.
   const QuantizationGroup* group_of(std::string_view weight) const;
   bool ignores(std::string_view module) const;
@@ -106,7 +106,7 @@ std::vector<std::string_view> neutral_fp8_keys();
 // PATH: 'quantization_config.KEY': expected ..., got ...".
 std::optional<QuantizationConfig> parse_quantization_config(const std::string& text,
                                                             const std::string& where);
-// Of the config.json in a model folder, where there is one.
+// The configuration of the config.json in a model folder, where there is one.
 std::optional<QuantizationConfig> read_quantization_config(const Files& files,
                                                            const std::string& folder);
 
@@ -115,11 +115,11 @@ std::vector<std::string> scale_names(std::string_view weight);
 std::vector<std::string> input_scale_names(std::string_view weight);
 // Scales and what else stands beside a quantized weight, and is no parameter.
 bool is_quantization_tensor(std::string_view name);
-// Those of them that say nothing of weights or inputs: of the KV cache, and of outputs.
+// Scales among them that say nothing of weights or inputs: of the KV cache, and of outputs.
 bool is_unused_scale(std::string_view name);
 
-// What one scale of a matrix [rows, cols] covers. `shape` is the scales': [] or [1], [rows],
-// [rows, 1], or [ceil(rows / block), ceil(cols / block)]. Nothing where it is none of these.
+// The block that one scale of a matrix [rows, cols] covers. `shape` is the scales': [] or [1],
+// [rows], [rows, 1], or [ceil(rows / block), ceil(cols / block)]. Nothing where none of these.
 std::optional<BlockShape> scaled_block(const std::vector<int64_t>& weight,
                                        const std::vector<int64_t>& scales, const BlockShape& block);
 

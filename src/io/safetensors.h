@@ -68,7 +68,7 @@ struct TensorDecl {
   std::string name;
   SafeDtype stored = SafeDtype::f32;
   std::vector<int64_t> shape;
-  // What the bytes mean where the format has no name for it (hif8 codes in U8); goes to the
+  // The type of the bytes where the format has no name for it (hif8 codes in U8); goes to the
   // metadata.
   std::optional<Dtype> dtype = {};
 
@@ -120,8 +120,7 @@ TensorSource span_source(TensorDecl decl, std::span<const std::byte> bytes);
 // Widest elements first, so that each is aligned to its element, and otherwise in the given order.
 std::vector<const TensorSource*> in_file_order(std::span<const TensorSource> tensors);
 
-// Where everything lies in the file that write_safetensors makes of these tensors, which must
-// outlive it.
+// The layout of the file that write_safetensors makes of these tensors, which must outlive it.
 struct SafetensorsLayout {
   explicit SafetensorsLayout(std::span<const TensorSource> sources,
                              std::map<std::string, std::string> metadata = {});

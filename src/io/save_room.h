@@ -22,7 +22,7 @@ class SaveRoom {
   // where a checkpoint has no room any more.
   void note_step(uint64_t n_written, bool is_saving, const Log& log);
 
-  // Whether the next steps may take the room, which a checkpoint still has. False where it has
+  // True if the next steps may take the room, which a checkpoint still has. False where it has
   // none: then nothing is won by an early end.
   bool is_short() const;
 
@@ -35,9 +35,9 @@ class SaveRoom {
   bool has_warned_ = false;
 };
 
-// What a run's first save will need, tried before its first step, so that nothing fails first after
-// hours of work: room, a folder beside the checkpoints, files that every rank can open, that take
-// bytes, can be synced, and give the bytes back. Leaves nothing behind.
+// Needs of a run's first save, tried before its first step, so that nothing fails first after hours
+// of work: room, a folder beside the checkpoints, files that every rank can open, that take bytes,
+// can be synced, and give the bytes back. Leaves nothing behind.
 //
 // One rank begins, each writes a sample, and when all have, the first verifies. Errors: those of
 // the file layer, Error{io}, "[checkpoint] ...".

@@ -22,7 +22,7 @@ inline constexpr int kOpCount = 0
 enum class Activation : uint8_t { silu };
 enum class GeluKind : uint8_t { erf, tanh };
 enum class GemmRole : uint8_t { other, forward, dgrad, wgrad };
-// Of all_reduce: the sum, in f32 and in the order of the ranks; or the maximum.
+// Reduction of all_reduce: the sum, in f32 and in the order of the ranks; or the maximum.
 enum class RankReduction : uint8_t { sum, max };
 // The rule that makes new weights of gradients (optim/rules/rule.h).
 enum class UpdateKind : uint8_t { adamw, sgd, muon, lamb };
@@ -34,8 +34,8 @@ enum class RescaleNorm : uint8_t { max, l1, l2 };
 enum class WindowReduction : uint8_t { sum, max, min };
 enum class Direction : uint8_t { forward, backward };
 enum class AttentionMask : uint8_t { full, causal };
-// What keys become in functions with a KV cache: none is kept; it grows by those of each call; they
-// are written once, and every call reads them.
+// Keys in functions with a KV cache: none is kept; it grows by those of each call; they are written
+// once, and every call reads them.
 enum class AttentionKeys : uint8_t { own, appended, fixed };
 enum class RopeScaling : uint8_t { none, linear, llama3, dynamic, yarn, longrope };
 

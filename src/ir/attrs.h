@@ -99,7 +99,7 @@ struct QuantizeAttrs {
     f("target", s.target), f("rule", s.rule), f("rounding", s.rounding), f("source", s.source);
     if (!std::is_const_v<Self> || s.limit != 0) f("limit", s.limit);  // printed where there is one
   }
-  // What kernels that quantize as they store know.
+  // The scaling that kernels know which quantize as they store.
   bool has_default_scaling() const {
     return rule == ScaleRule::linear && rounding == Rounding::near;
   }

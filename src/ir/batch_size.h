@@ -7,11 +7,11 @@
 
 namespace octet {
 
-// Whether the documents of a row see each other; isolated: attention has the operand doc_starts.
+// Documents of a row: joined, they see each other; isolated: attention has the operand doc_starts.
 enum class RowDocuments : uint8_t { joined, isolated };
 
-// What a norm over the batch subtracts and divides by: what training gathered before, so that a row
-// means the same in every batch, or, in training, this batch's own, which is gathered.
+// Values that a norm over the batch subtracts and divides by: what training gathered before, so
+// that a row means the same in every batch, or, in training, this batch's own, which is gathered.
 enum class BatchStatistics : uint8_t { gathered, own };
 
 // cache: how many positions the KV cache holds that is read and written; 0: there is none. source:

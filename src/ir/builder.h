@@ -23,7 +23,7 @@ class Builder {
   const Shape& shape(ValueId id) const { return graph_.type(id).shape; }
 
   Tag tag;
-  // What float results take that nothing gives a dtype; unset: that of the first float operand.
+  // Dtype of float results that nothing gives one; unset: that of the first float operand.
   std::optional<Dtype> default_dtype;
 
   // A state's use and owner follow from its name (ir/states.h), where it is one of the table's.

@@ -17,8 +17,8 @@ struct ScaleMonomial {
 
 struct CustomScaleRules {
   ScaleMonomial result;  // by the scales of the inputs
-  // Of each input's gradient: by the scale of the result's gradient, then those of the inputs.
-  // None: as the ops' own rules say.
+  // Scale of each input's gradient: by the scale of the result's gradient, then those of the
+  // inputs. None: as the ops' own rules say.
   std::vector<ScaleMonomial> gradients = {};
 };
 

@@ -18,7 +18,7 @@ namespace octet {
 
 class ErrorBounds {
  public:
-  // Of nodes of `from`, whose values are repeated by `builder`.
+  // Bounds of nodes of `from`, whose values are repeated by `builder`.
   ErrorBounds(const Graph& from, Builder& builder) : b(builder), from_(from) {}
 
   Builder& b;
@@ -33,7 +33,7 @@ class ErrorBounds {
   ValueId error_or_zeros(ValueId id);
   // |x| in f32.
   ValueId size(ValueId id);
-  // Of errors, where kNoValue is 0.
+  // Arithmetic of errors, where kNoValue is 0.
   ValueId sum(ValueId a, ValueId c) { return a == kNoValue ? c : c == kNoValue ? a : b.add(a, c); }
   ValueId product(ValueId factor, ValueId of) {
     return of == kNoValue ? kNoValue : b.mul(factor, of);

@@ -13,8 +13,8 @@ inline int64_t stream_of_v(int64_t update) {
       continue_hash(continue_hash(static_cast<uint64_t>(update), ':'), 'v'));
 }
 
-// What masters are divided by as long as no scale is kept of them: the weights that a model starts
-// with have all of FP16's bits between 2^-22 and 2^8.
+// Divisor of masters as long as no scale is kept of them: the weights that a model starts with have
+// all of FP16's bits between 2^-22 and 2^8.
 inline constexpr float kFirstMasterScale = 0x1p-8f;
 
 }  // namespace octet

@@ -47,7 +47,7 @@ constexpr auto value_names(Role) {
   return name_list("forward", "backward", "update");
 }
 
-// Where a node comes from: used by policies and reports, never by kernels.
+// Origin of a node: used by policies and reports, never by kernels.
 struct Tag {
   int layer = -1;  // counted through all stacks of layers, -1 outside of them
   Role role = Role::forward;
@@ -136,11 +136,11 @@ struct Graph {
 
 // For each value, the nodes that read it, in order; a node that reads it twice stands twice.
 ById<std::vector<NodeId>> uses(const Graph& graph);
-// Whether the output is the next value of a statistic of the batches.
+// True if the output is the next value of a statistic of the batches.
 bool is_next_statistic(const Graph& graph, const GraphOutput& output);
 // The number that each element of the value is, where a `fill` makes it.
 std::optional<double> filled_with(const Graph& graph, ValueId id);
-// What a node says of its results, by slot; f32 for an absent one.
+// Types of results as their node says them, by slot; f32 for an absent one.
 ResultTypes result_types(const Graph& graph, std::span<const ValueId> results);
 inline ResultTypes result_types(const Graph& graph, const Node& node) {
   return result_types(graph, node.results);

@@ -1,4 +1,4 @@
-// What the compiler knows of an op: a line of the list in ir/ops/ops.def, and plain function
+// Definition of an op for the compiler: a line of the list in ir/ops/ops.def, and plain function
 // pointers in one constant per op.
 #pragma once
 
@@ -24,8 +24,8 @@ struct Cost {
   double bytes = 0;  // fewest bytes moved: operands read once, results written once
 };
 
-// What kernels promise of the reference's results: `same` bits, which move or are rounded once;
-// `one_code`, where values are computed before they become eight bits: the next code at most;
+// Closeness to the reference's results that kernels promise: `same` bits, which move or are rounded
+// once; `one_code`, where values are computed before they become eight bits: the next code at most;
 // `near`, a distance by dtype and magnitude (train/prove_kernels.h).
 enum class Closeness : uint8_t { near, one_code, same };
 
@@ -33,7 +33,7 @@ enum class Closeness : uint8_t { near, one_code, same };
 // kept: none is wanted, since results are as large as operands.
 enum class UnitScale : uint8_t { none, kept, gemm, sum, gate, attention, norm, table, loss };
 
-// What a vjp sees: the forward node and the gradients of its results (kNoValue where none arrives).
+// Input of a vjp: the forward node and the gradients of its results (kNoValue where none arrives).
 // wanted: by value, whether its gradient is asked for; nullptr: of all.
 struct VjpCall {
   const Node& node;
@@ -116,8 +116,8 @@ struct OpRow {
   bool is_composed = false;
   SlotSet needs_unscaled = {};  // operands that the scale rule needs unscaled, with scale 1
   SlotSet statistics = {};      // results that stay f32 under every recipe
-  // Where not 0, the op has the attribute `amax`: set, it gives its last two results, what the op
-  // amax gives of its first amax_results results as they are stored.
+  // If not 0, the op has the attribute `amax`: set, it gives its last two results, what the op amax
+  // gives of its first amax_results results as they are stored.
   uint8_t amax_results = 0;
   // The op, it or another, that gives its results as codes: the first amax_results, or one.
   std::optional<OpCode> quantized = {};
@@ -126,11 +126,11 @@ struct OpRow {
   // One scale a tensor goes through: elements move unchanged.
   bool moves = false;
   Closeness closeness = Closeness::near;  // of the kernels' results to the reference's
-  // Whether the places in OpRules::scales are inputs of a function that is not linear, which a
+  // True if the places in OpRules::scales are inputs of a function that is not linear, which a
   // backward pass keeps.
   bool saves = false;
-  // Whether the place of a scale takes a factor f32[] of an operand that is not quantized, and
-  // whether the operand is quantized in runs of elements, as moments are.
+  // True if the place of a scale takes a factor f32[] of an operand that is not quantized, and if
+  // the operand is quantized in runs of elements, as moments are.
   bool takes_factors = false, takes_runs = false;
   bool takes_layouts = false;       // operands may lie transposed
   std::optional<double> unit = {};  // (x, unit) -> x
@@ -152,7 +152,7 @@ struct OpRow {
   constexpr size_t own_results() const { return results.size() - (amax_results > 0 ? 2 : 0); }
 };
 
-// What an op does: functions of its family's file.
+// Rules of an op: functions of its family's file.
 struct OpRules {
   InferFn infer = nullptr;  // dtype real in a result means: the float that the recipe chooses
   VjpFn vjp = nullptr;      // nullptr: no gradient flows through
@@ -161,7 +161,7 @@ struct OpRules {
   CostFn cost = nullptr;            // nullptr: no flops, each operand and result moved once
   ErrorFn error = nullptr;          // of a primitive; nullptr: not known
   std::span<const InplacePair> inplace = {};
-  // What may be quantized; nothing else may, but one scale a tensor goes through an op that moves.
+  // The only operands that may be quantized; but one scale a tensor goes through an op that moves.
   std::span<const ScalePlace> scales = {};
 };
 
@@ -177,16 +177,16 @@ inline bool is_norm(OpCode op) {
 inline bool is_norm_gradient(OpCode op) {
   return op_def(op).is_norm && op_def(op).is_gradient;
 }
-// What `saves` but gradients.
+// True of ops with `saves` but gradients.
 inline bool is_norm_or_activation(OpCode op) {
   return op_def(op).saves && !op_def(op).is_gradient;
 }
 
 // The operands with room for every slot.
 ValueIds all_operands(const Node& node);
-// Whether a node reads quantized operands.
+// True if a node reads quantized operands.
 bool reads_quantized(const Graph& graph, const Node& node);
-// Whether the attribute `amax` is there and set.
+// True if the attribute `amax` is there and set.
 bool emits_amax(const Attrs& attrs);
 Attrs with_amax(Attrs attrs, bool amax);
 // Throws Error(invalid_argument) for too few or too many operands, or where a required one is

@@ -37,7 +37,7 @@ std::string attrs_text(const Attrs& attrs) {
   return parts.empty() ? "" : fmt::format(" {{{}}}", fmt::join(parts, ", "));
 }
 
-// What is there; `named`: a slot that could be absent, with its name.
+// Slots that are there; `named`: a slot that could be absent, with its name.
 template <typename Named>
 std::string slot_list(const ValueIds& ids, const SlotList& slots, const Named& named) {
   std::vector<std::string> parts;

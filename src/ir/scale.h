@@ -43,8 +43,8 @@ constexpr auto value_names(ScaleRounding) {
   return name_list("predicted", "nearest", "paper", "up");
 }
 
-// What rules are written with. carry: whether data take scales at all; where not, every scale is 1
-// and predictions alone are propagated.
+// Operations that rules are written with. carry: whether data take scales at all; where not, every
+// scale is 1 and predictions alone are propagated.
 class Scaler {
  public:
   Scaler(Builder& builder, ScaleRounding rounding, bool carries)
@@ -67,7 +67,7 @@ class Scaler {
   ValueId constant(int log2);
   // f32[] 2^log2 times the factors; kNoValue where that is 1.
   ValueId multiplier(int log2, ValueId factor = kNoValue, ValueId other = kNoValue);
-  // Of two factors, kNoValue for 1.
+  // Quotient of two factors, kNoValue for 1.
   ValueId quotient(ValueId factor, ValueId divisor);
   // A result of data and scale, its prediction rounded where the rounding wants it.
   Scaled made(ValueId data, int log2, double predicted, ValueId factor = kNoValue) const;

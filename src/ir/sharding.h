@@ -31,7 +31,7 @@ struct ElementRange {
   bool operator==(const ElementRange&) const = default;
 };
 
-// What of n elements lies in this rank's run, runs being `shard` long.
+// Part of n elements that lies in this rank's run, runs being `shard` long.
 constexpr ElementRange shard_range(int64_t n, int64_t shard, int64_t rank) {
   const int64_t first = std::min(n, rank * shard);
   return {first, std::min(shard, n - first)};

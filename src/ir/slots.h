@@ -61,7 +61,7 @@ class SlotList {
   constexpr size_t size() const { return n_; }
   constexpr size_t n_required() const { return n_required_; }
   constexpr bool has_many() const { return last_ == LastSlot::many; }
-  // Whether there may be n, and what place i is called.
+  // True if there may be n, and what place i is called.
   constexpr bool fits(size_t n) const { return n >= n_required_ && (has_many() || n <= n_); }
   constexpr Slot operator[](size_t i) const {
     const bool repeats = n_ > 0 && has_many() && i + 1 >= n_;

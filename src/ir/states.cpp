@@ -9,7 +9,7 @@ namespace {
 
 using enum StateUse;
 
-// Of an optimizer: a shard a rank.
+// State of an optimizer: a shard a rank.
 constexpr StateDef of_update(StateUse use, std::string_view name, std::string_view prefix,
                              std::string_view shown = {}) {
   return {.use = use,
@@ -66,7 +66,7 @@ constexpr StateDef moving(StateDef def) {
   def.on_skip = OnSkip::moves;
   return def;
 }
-// Of the text that functions are generating.
+// State of the text that functions are generating.
 constexpr StateDef generated(StateDef def) {
   def.role = MemoryRole::activations;
   def.in_checkpoint = false;

@@ -32,11 +32,11 @@ constexpr auto value_names(InputKind) {
                    "statistic");
 }
 
-// What a model's files hold: what is trained, and what training gathers beside it.
+// Tensors that a model's files hold: what is trained, and what training gathers beside it.
 constexpr bool is_model_tensor(InputKind kind) {
   return kind == InputKind::parameter || kind == InputKind::statistic;
 }
-// What keeps its value from call to call; of these constants are never written over.
+// Inputs that keep their value from call to call; of these constants are never written over.
 constexpr bool is_kept(InputKind kind) {
   return kind != InputKind::batch && kind != InputKind::step_scalar;
 }
@@ -48,7 +48,7 @@ constexpr auto value_names(Arena) {
   return name_list("persistent", "step", "transient");
 }
 
-// What memory is for, in reports.
+// Uses of memory, in reports.
 enum class MemoryRole : uint8_t {
   parameters,
   masters,
@@ -92,8 +92,8 @@ enum class StateUse : uint8_t {
 
 // site: the quantizer of one tensor, or of a group of linears; function: one of a kind.
 enum class StateOwner : uint8_t { none, parameter, site, function };
-// What a step that is skipped (a gradient that is not finite) does to it: it keeps its value, it
-// moves on (each step), it lasts within a step alone, or it is derived anew.
+// Effect of a step that is skipped (a gradient that is not finite) on a state: it keeps its value,
+// it moves on (each step), it lasts within a step alone, or it is derived anew.
 enum class OnSkip : uint8_t { held, moves, within_step, derived };
 // Several ranks: cut: each has its shard, as of the parameter; agreed: the largest of all ranks'
 // next values; equal: made of values that are equal on all ranks; own: each rank's.
@@ -122,7 +122,7 @@ struct StateKey {
 };
 
 std::string state_name(StateUse use, std::string_view owner);
-// What a name says; {none, ""} where it is no state's of the table.
+// Use and owner that a name says; {none, ""} where it is no state's of the table.
 StateKey state_key(std::string_view name, Dtype dtype);
 
 // Outputs of a graph.

@@ -31,7 +31,7 @@ class TextCursor {
     }
     return fmt::format("{}:{}:{}", file_, line, column);
   }
-  // What stands there, as far as a terminal can show it.
+  // The word that stands there, as far as a terminal can show it.
   std::string word_at(size_t pos) const {
     if (pos >= text_.size()) return "the end";
     const size_t end = std::min(text_.find_first_of(" \n\t,(){}[]", pos + 1), pos + 20);

@@ -42,7 +42,7 @@ struct TensorType {
     return has(Granularity::Kind::group) && granularity.scale == Dtype::bf16;
   }
   int64_t n_elems() const { return octet::n_elems(shape); }
-  // As it lies: [C, R'] of a transposed matrix; and how many elements that has.
+  // Shape as it lies: [C, R'] of a transposed matrix; and how many elements that has.
   Shape stored_shape() const;
   int64_t n_stored() const {
     return layout.transposed ? octet::n_elems(stored_shape()) : n_elems();
@@ -51,8 +51,8 @@ struct TensorType {
   bool operator==(const TensorType&) const = default;
 };
 
-// What a node says of a result, whose shape follows from its operands. An eight-bit type alone has
-// one scale.
+// Type that a node says of a result, whose shape follows from its operands. An eight-bit type alone
+// has one scale.
 struct ResultType {
   Dtype dtype;
   Granularity granularity;
@@ -80,16 +80,16 @@ inline TensorType index_type(Shape shape) {
   return {Dtype::i32, std::move(shape)};
 }
 
-// What a shape rule sees of an optional operand that is absent; no value has this type.
+// Type that a shape rule sees of an optional operand that is absent; no value has it.
 inline TensorType absent_type() {
   return {Dtype::real, {-1}};
 }
 
-// Whether the addend of a gemm is a row of biases, added to every row, and not a matrix.
+// True if the addend of a gemm is a row of biases, added to every row, and not a matrix.
 inline bool is_bias_row(const TensorType& c) {
   return c.shape.size() == 1;
 }
-// Of a factor that a gemm reads, or reads `trans`posed: whether it does so where it lies.
+// True if a gemm that reads a factor, or reads it `trans`posed, reads transposed what lies there.
 inline bool reads_transposed(const TensorType& factor, bool trans) {
   return trans != factor.layout.transposed;
 }
@@ -98,9 +98,9 @@ Shape stored_perm(const TensorType& x, Shape perm, const TensorType& y);
 // op(factor) with what pads it.
 Shape read_shape(const TensorType& factor, bool trans);
 
-// Of the scales: one f32[] a tensor, [R, 1] for rows, [.., ceil(C/G)] for 1xG, [ceil(R/G), C] for
-// Gx1, [ceil(R/B), ceil(C/B)] for blocks, [ceil(n/N)] for runs of N. absent_type() where there are
-// none. Throws Error(invalid_argument) where the shape has no such scales.
+// Type of the scales: one f32[] a tensor, [R, 1] for rows, [.., ceil(C/G)] for 1xG, [ceil(R/G), C]
+// for Gx1, [ceil(R/B), ceil(C/B)] for blocks, [ceil(n/N)] for runs of N. absent_type() where there
+// are none. Throws Error(invalid_argument) where the shape has no such scales.
 TensorType scale_type(const TensorType& type);
 
 // The rows and columns, of the matrix whose columns are the last axis, that share a scale; {0, 0}
@@ -113,7 +113,7 @@ ScaleTile scale_tile(const TensorType& type);
 // Which of the scales is element i's, in the order of memory. Not of runs.
 size_t scale_index(const TensorType& type, size_t i);
 
-// Of the moments m and v: the elements that share metadata; 128 where neither is quantized.
+// Elements of the moments m and v that share metadata; 128 where neither is quantized.
 int64_t run_size(const TensorType& m, const TensorType& v);
 
 // "bf16[8,16]", "e4m3:1x16[8,16]"; behind the granularity "/f32" for instance, where scales are

@@ -14,8 +14,8 @@
 
 namespace octet {
 
-// What a call reads and writes. Addresses are of the device, in the order of the graph's inputs and
-// outputs; no output overlaps anything else. Inputs are not written.
+// Buffers that a call reads and writes. Addresses are of the device, in the order of the graph's
+// inputs and outputs; no output overlaps anything else. Inputs are not written.
 struct BlockCall {
   std::span<std::byte*const> inputs, outputs;
   std::byte* workspace = nullptr;  // of workspace_bytes(); nullptr: the machine's own
@@ -56,7 +56,7 @@ class BoundBlock {
   void run(const BlockCall& call, BlockMachine& machine);
 
  private:
-  // Where a value lies: so many bytes behind the beginning of a buffer.
+  // The place of a value: so many bytes behind the beginning of a buffer.
   struct Place {
     int buffer = -1;
     int64_t offset = 0;
@@ -99,7 +99,7 @@ class Block {
   const Graph& forward() const { return forward_->graph(); }
   bool has_backward() const { return backward_ != nullptr; }
   const Graph& backward() const { return backward_->graph(); }
-  // Of either pass, whichever takes more; 0 where the machine has a workspace of its own.
+  // Workspace of either pass, whichever takes more; 0 where the machine has one of its own.
   int64_t workspace_bytes() const;
   void run_forward(const BlockCall& call);
   void run_backward(const BlockCall& call);

@@ -144,7 +144,7 @@ class Part {
   }
 
   bool makes(ValueId id) const { return made_.contains(id); }
-  // What it reads and does not make, in order; `outputs` too.
+  // Values that it reads and does not make, in order; `outputs` too.
   ValueIds missing(const std::vector<GraphOutput>& outputs) const {
     std::set<ValueId> ids;
     const auto add = [&](ValueId id) {

@@ -36,7 +36,7 @@ std::string packed(const GraphArray& array, const std::string& name) {
   return bytes;
 }
 
-// As GraphRun reads an input of this type.
+// The array as GraphRun reads an input of this type.
 NumpyArray numpy_array(const GraphArray& array, const std::string& name, Dtype dtype) {
   const auto n = static_cast<size_t>(std::max<int64_t>(0, n_elems(array.shape)));
   if (array.values.size() != n)

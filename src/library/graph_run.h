@@ -31,7 +31,7 @@ class GraphRun {
   // Throws Error{invalid_argument} for a graph that several ranks run together.
   GraphRun(const Graph& graph, Backend backend);
 
-  // As it runs, in the phase `lowered`.
+  // The graph as it runs, in the phase `lowered`.
   const Graph& graph() const { return graph_; }
 
   // The outputs by name, of an array for each input. Shapes are as values lie in memory

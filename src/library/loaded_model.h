@@ -41,8 +41,8 @@ class LoadedModel {
   void logits(std::span<const int32_t> tokens, std::span<float> out,
               const std::function<void()>& between);
 
-  // As `octet eval --tasks nll` of these tokens: windows of size.seq, each token but the first
-  // predicted once; with the run's own recipe.
+  // The sum of `octet eval --tasks nll` of these tokens: windows of size.seq, each token but the
+  // first predicted once; with the run's own recipe.
   NllSum nll(std::vector<int32_t> tokens, NllSize size, const std::function<void()>& between);
   // The same of a text, read as a file of it is.
   NllSum nll(std::string_view text, NllSize size, const std::function<void()>& between);
@@ -54,7 +54,7 @@ class LoadedModel {
   std::string said(const std::vector<int32_t>& tokens) const;
 
   const WeightReader& weights();
-  // Whether a parameter is stored as real numbers that can be shown as they are.
+  // True if a parameter is stored as real numbers that can be shown as they are.
   bool is_plain(const std::string& parameter);
 
  private:

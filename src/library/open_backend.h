@@ -44,9 +44,9 @@ std::string isa_of(const BackendRequest& request);
 BackendRequest resumed_request(BackendRequest request, const std::string& recorded_isa,
                                const Log& log);
 
-// Where the CUDA module is: beside the program, in cuda/ beside it, or installed (lib/octet of its
-// prefix); an absolute path, also where there is none. Empty where the system does not say which
-// file this program is.
+// The path of the CUDA module: beside the program, in cuda/ beside it, or installed (lib/octet of
+// its prefix); absolute, also where there is none. Empty where the system does not say which file
+// this program is.
 std::string cuda_module_path();
 // The same for liboctet_mpi.so: beside the program, or installed.
 std::string mpi_module_path();

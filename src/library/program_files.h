@@ -1,4 +1,4 @@
-// Where files lie that belong to the program: beside it, or in the prefix that it is installed in.
+// Places of files that belong to the program: beside it, or in the prefix that it is installed in.
 #pragma once
 
 #include <filesystem>

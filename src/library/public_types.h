@@ -1,4 +1,4 @@
-// What include/octet says, as the folders below say it.
+// Types of include/octet, converted to those of the folders below.
 #pragma once
 
 #include "base/log.h"

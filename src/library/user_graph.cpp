@@ -60,7 +60,7 @@ E named(std::string_view what, const std::string& name) {
               fmt::join(enum_names<E>(), ", "), name);
 }
 
-// Of inputs or outputs; `find` says whether the graph has one of that name.
+// Names of inputs or outputs; `find` says whether the graph has one of that name.
 template <typename F>
 std::set<std::string> scaled_names(std::string_view what, const std::vector<std::string>& names,
                                    const F& find) {

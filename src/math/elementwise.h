@@ -9,7 +9,7 @@
 
 namespace octet {
 
-// Of what is no NaN. Of two zeros a GPU's takes +0 or -0, the reference the first.
+// Maximum of what is no NaN. Of two zeros a GPU's takes +0 or -0, the reference the first.
 OCTET_HOST_DEVICE inline float max_number(float a, float b) {
   return fmaxf(a, b);
 }

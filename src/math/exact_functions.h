@@ -78,8 +78,8 @@ OCTET_HOST_DEVICE inline float log_exact(float x) {
 struct SineCosine {
   float sine, cosine;
 };
-// Of an angle below 2^31, rounded from doubles whose error is about 2^-53: angle = n pi / 2 + r,
-// |r| <= pi / 4, and the series of both.
+// Sine and cosine of an angle below 2^31, rounded from doubles whose error is about 2^-53:
+// angle = n pi / 2 + r, |r| <= pi / 4, and the series of both.
 OCTET_HOST_DEVICE inline SineCosine sine_cosine_exact(double angle) {
   constexpr double kTwoOverPi = 0x1.45f306dc9c883p-1;
   constexpr double kHalfPi = 0x1.921fb54442d18p+0, kRest = 0x1.1a62633145c07p-54;

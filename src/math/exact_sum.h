@@ -11,10 +11,10 @@
 
 namespace octet {
 
-// Of a sum: multiples of 2^-384 below 2^304, which any sum of 2^40 squares of f32 numbers is.
+// Limbs of a sum: multiples of 2^-384 below 2^304, which any sum of 2^40 squares of f32 numbers is.
 inline constexpr int kExactLimbs = 22, kExactLowest = -384;
 
-// What a number adds to three limbs, from `limb` on: 32 bits to each. It is finite and above 0.
+// Parts that a number adds to three limbs, from `limb` on: 32 bits each. It is finite and above 0.
 struct ExactParts {
   int limb = 0;
   uint32_t bits[3] = {};

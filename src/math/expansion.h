@@ -31,7 +31,7 @@ enum class Moment : uint8_t { first, second };  // Adam's m and v: they may have
 
 inline constexpr float kMinExpansionAmax = 0x1p-100f;
 
-// What a group's quantizer needs besides its format: target value, and the table of limits.
+// Needs of a group's quantizer besides its format: target value, and the table of limits.
 struct Expansion {
   float target;
   RangeThresholds thresholds;

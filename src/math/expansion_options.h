@@ -1,4 +1,4 @@
-// What users write of dynamic range expansion: its mathematics, and the granularity of its groups.
+// Users' options of dynamic range expansion: its mathematics, and the granularity of its groups.
 #pragma once
 
 #include <string_view>

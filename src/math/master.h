@@ -56,7 +56,7 @@ OCTET_HOST_DEVICE constexpr uint16_t stochastic_fp16(float x, uint32_t random) {
   return static_cast<uint16_t>(sign | (code < kLargest ? code : kLargest));
 }
 
-// As store_scaled stores x: keeps_positive takes the smallest number in the place of 0.
+// Code of x as store_scaled stores it: keeps_positive takes the smallest number in the place of 0.
 OCTET_HOST_DEVICE constexpr uint16_t store_fp16(float x, uint32_t random, bool keeps_positive) {
   const uint16_t code = stochastic_fp16(x, random);
   return code == 0 && keeps_positive && x > 0 ? uint16_t{1} : code;

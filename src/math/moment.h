@@ -50,7 +50,7 @@ struct AmaxRounding {
   uint32_t word = 0;  // of this step
   bool is_up = true;
 
-  // What is added for the group whose first element has this place in the parameter: groups lie a
+  // Addend for the group whose first element has this place in the parameter: groups lie a
   // golden section apart.
   OCTET_HOST_DEVICE constexpr uint32_t up(int64_t first) const {
     return is_up ? kAmaxUp : (word + 0x9E3779B9u * static_cast<uint32_t>(first)) >> 25;
@@ -66,12 +66,12 @@ OCTET_HOST_DEVICE inline AmaxRounding amax_rounding(const MomentCoding& coding,
 // 16k of a group that is not expanded.
 inline constexpr uint32_t kPlainK16 = 16;
 
-// What is stored of a moment: in place of Inf the largest finite value of its sign.
+// Stored value of a moment: in place of Inf the largest finite value of its sign.
 OCTET_HOST_DEVICE constexpr float stored_moment(float x) {
   return (bits_of(x) & kF32Magnitude) == kF32Inf ? float_of(bits_of(x) - 1u) : x;
 }
 
-// What is kept of m where v overflowed and neither is in codes: at most the root of what is stored
+// Value kept of m where v overflowed and neither is in codes: at most the root of what is stored
 // of v, so that later steps of the element are no longer than those of others.
 OCTET_HOST_DEVICE constexpr float first_beside(float m, float v) {
   constexpr float kRoot = 0x1p64f;

@@ -17,7 +17,7 @@ OCTET_HOST_DEVICE inline float decode_moment(const MomentCoding& coding, uint32_
   return contract<MathMode::fast>(q, meta, kFormatRow<D>.amax_target);
 }
 
-// What is encoded: sign(x) (|x|/amax)^k target, the smallest code's value where zero is not
+// Value that is encoded: sign(x) (|x|/amax)^k target, the smallest code's value where zero is not
 // allowed. meta is not 0.
 template <Dtype D>
 OCTET_HOST_DEVICE inline float scale_moment(const MomentCoding& coding, uint32_t meta, float x) {

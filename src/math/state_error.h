@@ -1,4 +1,4 @@
-// What quantized moments lose: values as their stored forms decode to (math/moment.h).
+// Losses of quantized moments: values as their stored forms decode to (math/moment.h).
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct MomentKind {
   bool expand = false;
 };
 
-// What x becomes when it is stored and read again, rounded to nearest. f32 gives x.
+// Values of x after they are stored and read again, rounded to nearest. f32 gives x.
 std::vector<float> store_and_load(const MomentCoding& coding, int64_t group,
                                   std::span<const float> x);
 

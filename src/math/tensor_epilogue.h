@@ -1,4 +1,4 @@
-// What a card makes of sums of products (tensor_sums.h) before it rounds them to y's type, in f32.
+// A card's epilogue of sums of products (tensor_sums.h) before it rounds them to y's type, in f32.
 //   y     = alpha sum + c, by one fused multiply-add; alpha = scale_a scale_b, times a factor
 //   y     = (scale_b sum) scale_a            with a scale for each row of a and of b
 //   total = total + the scaled sum of 128 products that share their scales, in order

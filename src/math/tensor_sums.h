@@ -26,7 +26,7 @@
 
 namespace octet {
 
-// What the tensor cores of a capability do with a pair of types.
+// Behaviour of the tensor cores of a capability with a pair of types.
 struct TensorSums {
   int capability;  // 90: 9.0
   bool fp8;        // 8-bit floats, any pair but E5M2 x E5M2; otherwise `factors` twice
@@ -55,7 +55,7 @@ constexpr const TensorSums* find_tensor_sums(int capability, Dtype a, Dtype b) {
 }
 
 inline constexpr uint32_t kSumNan = 0x7FFFFFFFu;
-// Of sums that are subnormal in f32; what is recorded allows -134 too.
+// The bound for sums that are subnormal in f32; what is recorded allows -134 too.
 inline constexpr int kLowestLargest = -133;
 
 // A factor: significand with `fraction_of_factors` bits behind the point. Not finite: exponent
@@ -110,7 +110,7 @@ OCTET_HOST_DEVICE constexpr float cut_sum(int64_t v, int exponent, int result) {
   return float_of(sign | static_cast<uint32_t>(leading + 127) << 23 | (significand & 0x007FFFFFu));
 }
 
-// What factors that are not finite make of a block and the running sum: NaN, infinity, or 0 where
+// Effect of factors that are not finite on a block and the running sum: NaN, infinity, or 0 where
 // all are finite.
 OCTET_HOST_DEVICE constexpr float special_sum(const SumFactor* a, const SumFactor* b, int n,
                                               float c) {
@@ -156,7 +156,7 @@ OCTET_HOST_DEVICE constexpr float add_block(const TensorSums& rule, const SumFac
 
 enum class SumMode : uint8_t { one_chain, promoted };
 
-// Of k products: one chain, or one each rule.chain products, added in f32.
+// Sum of k products: one chain, or one each rule.chain products, added in f32.
 OCTET_HOST_DEVICE constexpr float sum_of_products(const TensorSums& rule, SumMode mode,
                                                   const SumFactor* a, const SumFactor* b,
                                                   int64_t k) {

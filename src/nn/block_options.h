@@ -1,4 +1,4 @@
-// What the blocks of models leave open: matrices, linears, attention.
+// Options that the blocks of models leave open: matrices, linears, attention.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace octet {
 
-// What a matrix is in its model; decides initialisation and weight decay.
+// Use of a matrix in its model; decides initialisation and weight decay.
 //   matrix     N(0, 0.02), decay
 //   residual   N(0, 0.02 / sqrt(2 layers)), decay: projections that end in the residual stream
 //   embedding  N(0, 0.02), no decay
@@ -34,7 +34,7 @@ struct LinearOptions {
   double std = 0;  // of the first weights; 0: by use
 };
 
-// What a query sees, and what is added to its scores. Values by the name of the op's operands.
+// Keys that a query sees, and what is added to its scores. Values by the name of the op's operands.
 // keys: unset, those of a causal mask are appended to a cache, those of a full one own. scale: 0:
 // 1 / sqrt(head_dim). heads, kv_heads, head_dim: 0: the spec's.
 struct AttentionOptions {

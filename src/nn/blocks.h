@@ -44,7 +44,7 @@ class Blocks {
   void enter_layer(std::string_view stack, int64_t i, std::string prefix);
   int64_t layers(std::string_view stack) const;
 
-  // Of a model of several parts: `build` by the spec of one, as if it were a model of its own, with
+  // Part of a model that has several: `build` by its spec, as if it were a model of its own, with
   // `batch` rows. Its layers are those of this stack, the names of its parameters begin with
   // `prefix`, which stands in the place of `own`, and `merge` makes of its token embeddings what
   // its first layer reads.
@@ -82,8 +82,8 @@ class Blocks {
     double std = 0;  // 0: as embeddings have
   };
   ValueId embedding_of(std::string_view path, ValueId ids, const TableOptions& options);
-  // Of an encoder: for each of its n rows how many keys there are, from a number a row of the batch
-  // [B]: [B * n].
+  // Numbers of keys of an encoder, one for each of its n rows, from a number a row of the batch:
+  // [B] -> [B * n].
   ValueId of_each_row(ValueId x, int64_t n);
   // A matrix [rows, hidden] of its own, without a ".weight" behind its name.
   ValueId table(std::string_view path, int64_t rows, const Shape& file_shape);
@@ -108,9 +108,9 @@ class Blocks {
   ValueId rms_norm_from_one(ValueId x, std::string_view path);
   ValueId layer_norm_from_one(ValueId x, std::string_view path);
 
-  // Of all rows of an entry with all of it; q and k may have different numbers of them. Where it is
-  // causal, with the layer's sliding window where the model has one, and isolated documents unless
-  // key_begins say otherwise.
+  // Attention of all rows of an entry with all of it; q and k may have different numbers of them.
+  // Where it is causal, with the layer's sliding window where the model has one, and isolated
+  // documents unless key_begins say otherwise.
   ValueId attention(ValueId q, ValueId k, ValueId v, const AttentionOptions& options = {});
   // The rotation of `heads` heads, or of rope_share of each; x itself in a layer without positions.
   // Of neighbours the halves come out: queries and keys alike, which leaves their products.

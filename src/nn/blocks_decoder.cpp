@@ -25,7 +25,7 @@ ValueId times(Builder& b, ValueId x, double factor) {
 
 }  // namespace
 
-// Whether this layer's queries and keys are rotated.
+// True if this layer's queries and keys are rotated.
 bool Blocks::has_positions() const {
   const ModelDef& def = model_def(spec_.kind);
   const int64_t every = spec_.no_rope_every;
@@ -36,13 +36,13 @@ bool Blocks::has_positions() const {
   return is_any || has_window(spec_, in_stack_);
 }
 
-// Whether the angles of layers with a window are their own, and this is one.
+// True if the angles of layers with a window are their own, and this is one.
 bool Blocks::has_own_angles() const {
   return find_hf_key(model_def(spec_.kind), "window_rope_theta") != nullptr &&
          has_window(spec_, in_stack_);
 }
 
-// Of rotated queries and of rotated keys.
+// Factor of rotated queries and of rotated keys.
 double Blocks::rotary_factor() const {
   const bool is_scaled =
       spec_.rope_scaling == RopeScaling::yarn || spec_.rope_scaling == RopeScaling::longrope;
@@ -99,7 +99,7 @@ ValueId Blocks::rope(ValueId x, int64_t heads, RotaryPairs pairs) {
   return join_rows(whole, heads);
 }
 
-// Of this layer's attention; 0 where each query sees all keys before it.
+// Window of this layer's attention; 0 where each query sees all keys before it.
 int64_t Blocks::window() const {
   const int64_t context = std::max(batch_.seq, batch_.cache);
   const bool is_seen = has_window(spec_, in_stack_) && spec_.sliding_window < context;

@@ -16,7 +16,7 @@ constexpr HfKey kKeys[] = {
     kLayerTypes,
     {.field = "logit_scale", .key = "logit_scale", .absent = 0.0625}};
 
-// Of the same architecture in words that no program reads.
+// Keys of the same architecture in words that no program reads.
 constexpr HfNeutral kNeutrals[] = {
     {.key = "rotary_pct", .value = "1.0"},
     {.key = "position_embedding_type", .value = "\"rope_gptj\""},

@@ -22,7 +22,7 @@ template <typename... Args>
               fmt::format(format, std::forward<Args>(args)...));
 }
 
-// Of a picture's extent: pixels of border on both sides, and how many windows fit.
+// Windows on a picture's extent: pixels of border on both sides, and how many windows fit.
 struct Axis {
   int64_t low = 0, high = 0, n_windows = 0;
 };

@@ -25,7 +25,7 @@ struct ConvolutionOptions {
   Border border = Border::given;
 };
 
-// Of pixels [B, C, H, W].
+// Picture of pixels [B, C, H, W].
 Picture picture_of(Blocks& b, ValueId pixels);
 
 // y[o, p, q] = sum over c, i, j of w[o, c, i, j] x[c, stride p + dilation i - padding, ...], zero

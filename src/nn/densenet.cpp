@@ -26,7 +26,7 @@ constexpr HfKey kKeys[] = {
 };
 constexpr HfNeutral kNeutrals[] = {{.key = "hidden_act", .value = "\"relu\""}};
 
-// Of no class of transformers.
+// Heads of no class of transformers.
 constexpr auto kHeads = image_heads("DenseNet", "DenseNetModel");
 constexpr std::string_view kHeadPrefixes[] = {"classifier."};
 
@@ -78,7 +78,7 @@ std::string renamed(const ModelSpec&, std::string_view stored) {
   return name;
 }
 
-// What a layer adds, of the channels so far.
+// Channels that a layer adds, of the channels so far.
 Picture added(Blocks& b, const Picture& x) {
   const ModelSpec& spec = b.spec();
   const bool is_folded = spec.folded_norms;

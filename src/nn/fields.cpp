@@ -13,7 +13,7 @@ namespace {
 constexpr double kMinEps = 1e-30;  // what is divided by it stays a normal number
 constexpr double kMaxPositions = 1 << 24;
 
-// Whether the model's config.json has a key for the field.
+// True if the model's config.json has a key for the field.
 bool listed(const ModelSpec& spec, std::string_view field) {
   const ModelDef& def = model_def(spec.kind);
   return find_hf_key(def, field) != nullptr ||

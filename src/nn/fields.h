@@ -27,13 +27,13 @@ struct ModelEnum {
   std::span<const HfName> hf_names;
 };
 
-// Of integers, each within the bounds; empty stands for what resolved() fills in.
+// Lists of integers, each within the bounds; empty stands for what resolved() fills in.
 using ModelList = std::vector<int64_t> ModelSpec::*;
 using ModelNumbers = std::vector<double> ModelSpec::*;  // the same of numbers
 using ModelMember = std::variant<int64_t ModelSpec::*, double ModelSpec::*, bool ModelSpec::*,
                                  const ModelEnum*, ModelList, ModelNumbers>;
 
-// Where a field's value comes from besides a config.json.
+// Source of a field's value besides a config.json.
 enum class FieldOrigin : uint8_t {
   key,      // a run file's key
   derived,  // the same, where 0 stands for what resolved() fills in
@@ -45,7 +45,7 @@ struct ModelField {
   ModelMember member;
   Bounds bounds;  // of a number that is given
   FieldOrigin origin;
-  // Whether a model of this kind has the field of this name; nullptr: all have.
+  // True if a model of this kind has the field of this name; nullptr: all have.
   bool (*used)(const ModelSpec& spec, std::string_view name);
   std::string_view unit, help;
 

@@ -1,4 +1,4 @@
-// What a task's head adds to a model.
+// Parameters that a task's head adds to a model.
 #pragma once
 
 #include <set>

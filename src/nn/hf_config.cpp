@@ -95,7 +95,7 @@ class Reader {
   }
 
  private:
-  // Where a key stands, and its last part.
+  // Object that a key stands in, and its last part.
   struct Place {
     JsonObject object;
     std::string key;
@@ -118,7 +118,7 @@ class Reader {
         Json(type).dump());
   }
 
-  // Where this spelling of a key would stand; nothing where its object is not there.
+  // Place where this spelling of a key would stand; nothing where its object is not there.
   std::optional<Place> place_of(std::string_view spelling) const {
     if (const size_t slash = spelling.find('/'); !is_rope(spelling) && slash != spelling.npos) {
       const std::string part(spelling.substr(0, slash));
@@ -326,7 +326,7 @@ class Reader {
     if (spec_.head == ModelHead::value) spec_.classes = ModelSpec().classes;
   }
 
-  // As transformers takes a classifier: by its problem_type, else with one class as a number.
+  // A classifier's head, as transformers has it: by problem_type, else with one class as a number.
   ModelHead classifier_head(const ModelDef& def) const {
     const auto has = [&](ModelHead head) {
       return std::ranges::count(def.heads, head, &HeadDef::head) > 0;

@@ -32,7 +32,7 @@ ModelSpec read_hf_config(const Files& files, const std::string& model_folder);
 // The keys of a model's file that change nothing, whatever they hold.
 std::vector<std::string_view> passed_over_keys(const ModelDef& def);
 
-// What parse_hf_config reads back, in both spellings, so that other programs can load a run's
+// Text that parse_hf_config reads back, in both spellings, so that other programs can load a run's
 // weights.
 std::string hf_config_text(const ModelSpec& spec);
 

@@ -18,7 +18,7 @@ std::string problem_type(ModelHead head) {
   return std::string(std::ranges::find(kProblemTypes, head, &ProblemType::first)->second);
 }
 
-// As transformers lists them: a 1 for each layer with rotary positions.
+// Rotary layers as transformers lists them: a 1 for each layer with rotary positions.
 Json rope_layers(const ModelSpec& spec) {
   Json list = Json::array();
   for (int64_t i = 0; i < spec.layers; ++i) {

@@ -53,7 +53,7 @@ inline constexpr HfKey kRopeShare = {.field = "rope_share",
                                      .newer = "rope/partial_rotary_factor",
                                      .absent = 1};
 
-// Of every model that has no such field.
+// Neutral keys of every model that has no such field.
 inline constexpr HfNeutral kCommonNeutrals[] = {
     {.key = "attention_bias", .value = "false"},
     {.key = "mlp_bias", .value = "false"},

@@ -19,7 +19,7 @@ namespace octet {
 //   a head stored beside the embedding that it is tied to, with the same values
 std::optional<std::string> parameter_name(const ModelSpec& spec, std::string_view stored);
 
-// Whether a parameter is of what stands on the last hidden state, in this model or with another
+// True if a parameter is of what stands on the last hidden state, in this model or with another
 // head.
 bool is_head_name(const ModelDef& def, std::string_view parameter);
 

@@ -46,7 +46,7 @@ constexpr Classifier kClassifiers[] = {
 };
 constexpr std::string_view kOfText[] = {kTextPart, "projection_dim", "logit_scale_init_value",
                                         "initializer_factor"};
-// What the whole file says.
+// Keys that the whole file says.
 constexpr std::string_view kOfFile[] = {
     "architectures", "id2label",   "label2id",    "num_labels",           "problem_type",
     "dtype",         "model_type", "torch_dtype", "transformers_version", "quantization_config"};

@@ -13,7 +13,7 @@ inline constexpr std::string_view kRope = "rope/", kRelu = "relu";
 // Keys of the layers with a sliding window, where rotary positions differ by layer.
 inline constexpr std::string_view kWindowRope = "rope/sliding_attention/";
 
-// What transformers calls the losses of a classifier.
+// Names that transformers gives the losses of a classifier.
 using ProblemType = std::pair<ModelHead, std::string_view>;
 inline constexpr ProblemType kProblemTypes[] = {
     {ModelHead::classes, "single_label_classification"},

@@ -1,4 +1,4 @@
-// What models that read pictures have in common: their input, and their heads.
+// Parts that models that read pictures have in common: their input, and their heads.
 #pragma once
 
 #include <array>
@@ -36,7 +36,7 @@ constexpr ModelDef image_model(ModelDef def) {
   def.reads_images = true;
   return def;
 }
-// Of one without attention, whose weights lie otherwise than in files.
+// Definition of one without attention, whose weights lie otherwise than in files.
 constexpr ModelDef convolutional_model(ModelDef def) {
   def.plain_linears = false;
   def.is_convolutional = true;

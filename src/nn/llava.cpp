@@ -33,7 +33,7 @@ constexpr HfKey kKeys[] = {
      .key = "projector_hidden_act",
      .absent = static_cast<int>(MlpAct::gelu_erf)},
     {.field = "projector_bias", .key = "multimodal_projector_bias", .absent = 1},
-    // Of projectors that transformers does not have.
+    // Keys of projectors that transformers does not have.
     {.field = "projector_downsample", .key = "projector_downsample", .absent = 1},
     {.field = "image_token",
      .key = "image_token_index",
@@ -43,7 +43,7 @@ constexpr HfKey kKeys[] = {
 
 constexpr std::string_view kTower = "vision_tower.vision_model.", kText = "language_model.";
 
-// What stands behind the hidden state that is read, and indices.
+// Tensors behind the hidden state that is read, and indices.
 bool skips(const ModelSpec& spec, std::string_view stored) {
   if (!stored.starts_with(kTower)) return false;
   const std::string_view rest = stored.substr(kTower.size());

@@ -77,7 +77,7 @@ std::string norm_behind(std::string_view convolution) {
   return fmt::format("{}normalization", convolution.substr(0, convolution.rfind('.') + 1));
 }
 
-// Of torchvision's block `i` (features.i.conv.REST) the module here, and the rest behind it.
+// Name here of torchvision's block `i` (features.i.conv.REST): the module, and the rest behind it.
 std::string renamed_block(int64_t i, std::string_view rest) {
   constexpr std::pair<std::string_view, std::string_view> kOfFirst[] = {
       {"0.0.", "conv_3x3.convolution."},
@@ -141,7 +141,7 @@ struct Extents {
   int64_t n_out, stride = 1, dilation = 1;
 };
 
-// What follows the channels that a block makes, n of them.
+// Convolutions that follow the channels that a block makes, n of them.
 Picture narrowed(Blocks& b, const Picture& x, int64_t n, const Extents& e) {
   const Picture y =
       convolved(b, x, "conv_3x3",
@@ -168,7 +168,7 @@ Picture block(Blocks& b, const Picture& x, const Extents& e) {
   return e.stride == 1 && e.n_out == n_in ? add(b, x, y) : y;
 }
 
-// Where no more pixels may be lost, windows grow instead.
+// Windows grow where no more pixels may be lost.
 Outputs build(Blocks& b) {
   const ModelSpec& spec = b.spec();
   Picture x = stem(b);

@@ -50,7 +50,7 @@ struct HeadAlias {
   ModelHead head;
 };
 
-// What an encoder has on top.
+// Head that an encoder has on top.
 struct HeadDef {
   ModelHead head;
   std::string_view architecture;  // "BertForMaskedLM"
@@ -97,12 +97,12 @@ std::string_view head_loss(const ModelSpec& spec);
 
 std::vector<StackSpec> one_stack(const ModelSpec& spec);
 
-// Of a model that translates.
+// Inputs and stacks of a model that translates.
 std::vector<InputSpec> source_inputs(const ModelSpec& spec, const BatchSize& size);
 std::vector<StackSpec> encoder_and_decoder(const ModelSpec& spec);
 
 class Blocks;
-// What the list of models (nn/list.h) knows of each.
+// Facts that the list of models (nn/list.h) knows of each.
 struct ModelDef {
   ModelKind kind;
   std::string_view name;          // "llama", as model.kind and as config.json's model_type
@@ -174,7 +174,7 @@ ModelSpec resolved(const ModelSpec& spec);
 // Tokens that the layers see of a row: those of an image, or the batch's.
 int64_t row_tokens(const ModelSpec& spec, int64_t seq);
 
-// Whether attention reads keys of a source, which a function `encode` makes (compile/functions.h).
+// True if attention reads keys of a source, which a function `encode` makes (compile/functions.h).
 bool has_source(const ModelSpec& spec);
 
 // Both resolve first. build_model throws also where the batch is empty or longer than a table.

@@ -22,7 +22,7 @@ struct ParameterSpec {
   bool operator==(const ParameterSpec&) const = default;
 };
 
-// Whether it is a linear's matrix: no table of embeddings, and no convolution.
+// True if it is a linear's matrix: no table of embeddings, and no convolution.
 inline bool is_linear(const ParameterSpec& parameter) {
   return parameter.shape.size() == 2 && parameter.decay && parameter.file_shape.empty();
 }

@@ -17,7 +17,7 @@ constexpr HfKey kKeys[] = {
      .newer = "rope/original_max_position_embeddings",
      .absent = 4096}};
 
-// What Phi 4 mini's files say, and no program reads.
+// Keys that Phi 4 mini's files have, and no program reads.
 constexpr HfNeutral kNeutrals[] = {{.key = "lm_head_bias", .value = "false"},
                                    {.key = "full_attn_mod", .value = "1"},
                                    {.key = "interpolate_factor", .value = "1"}};

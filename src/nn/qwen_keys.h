@@ -1,4 +1,4 @@
-// What Qwen 2 and 3 take where a key of config.json is missing.
+// Values that Qwen 2 and 3 take where a key of config.json is missing.
 #pragma once
 
 #include "nn/fields.h"

@@ -6,7 +6,7 @@
 namespace octet {
 namespace {
 
-// Of one direction; d is not negative.
+// Bucket of a distance d in one direction; d is not negative.
 int64_t bucket_of(int64_t d, int64_t n, int64_t max_distance) {
   const int64_t n_exact = n / 2;
   if (d < n_exact) return d;
@@ -38,7 +38,7 @@ ValueId constants(Builder& b, const std::vector<int64_t>& values) {
   return pieces.size() == 1 ? pieces.front() : b.concatenate(pieces, 0);
 }
 
-// Of x [rows, 2 n], x[r, n + d] of the distance d: [rows, n, n] with d = column - row. Each row is
+// y[r, i, j] = x[r, n + d] of the distance d = j - i: [rows, 2 n] -> [rows, n, n]. Each row is
 // the one above it shifted by one, which all rows behind each other are when read as one shorter.
 ValueId by_distance(Builder& b, ValueId x) {
   const Shape shape = b.shape(x);

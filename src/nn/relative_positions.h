@@ -21,7 +21,7 @@ namespace octet {
 
 enum class Distances : uint8_t { both, before };
 
-// Of the distances k - q = first, first + 1, ..., n of them.
+// Buckets of the distances k - q = first, first + 1, ..., n of them.
 std::vector<int64_t> distance_buckets(const ModelSpec& spec, Distances which, int64_t first,
                                       int64_t n);
 

@@ -39,7 +39,7 @@ constexpr auto kHeads = image_heads("ResNetForImageClassification", "ResNetModel
 constexpr std::string_view kHeadPrefixes[] = {"classifier.", "linear.", "fc."};
 constexpr int64_t kReduction = 4, kUsualWidth = 64;
 
-// Of a network that transformers has no class for, the names of torchvision.
+// True of a network that transformers has no class for, with the names of torchvision.
 bool has_torchvision_names(const ModelSpec& spec) {
   return spec.groups != 1 || spec.width_per_group != kUsualWidth;
 }
@@ -144,7 +144,7 @@ Picture convolved(Blocks& b, const Picture& x, std::string_view path, const Conv
   return is_folded ? y : batch_norm(b, y, norm_behind(path));
 }
 
-// What a block adds its convolutions' result to.
+// Picture that a block adds its convolutions' result to.
 Picture shortcut(Blocks& b, const Picture& x, int64_t n_out, int64_t stride) {
   if (b.shape(x.x)[1] == n_out && stride == 1) return x;
   if (b.spec().cifar) return subsampled(b, x, stride, n_out);

@@ -6,8 +6,8 @@
 
 namespace octet {
 
-// Where the norms of a layer's attention and MLP stand: on what they read; on what they add; on
-// both, by Gemma's or by GLM's names; or one norm on what both read, side by side.
+// Places of the norms of a layer's attention and MLP: on what they read; on what they add; on both,
+// by Gemma's or by GLM's names; or one norm on what both read, side by side.
 enum class NormPlace : uint8_t { before, after, around, around_glm, shared };
 // Norms of queries and keys before their rotation: none, of each head, or over the projection.
 enum class QkNorm : uint8_t { none, head, projection };
@@ -16,7 +16,7 @@ enum class Fused : uint8_t { none, gate_up, all };
 // The bias of the projection behind attention: as those before it, by attention_out_bias, or none.
 enum class OutBias : uint8_t { attention_bias, own, none };
 enum class MlpShape : uint8_t { gated, plain };
-// What token embeddings are multiplied by: the spec's embedding_multiplier, or sqrt(hidden).
+// Factor of token embeddings: the spec's embedding_multiplier, or sqrt(hidden).
 enum class EmbeddingFactor : uint8_t { field, sqrt_hidden };
 
 struct RotaryDecoder {

@@ -77,7 +77,7 @@ std::optional<ModelFault> fault_of_stages(const ModelSpec& full) {
 
 namespace {
 
-// What kinds of rotary positions leave open.
+// Fills what kinds of rotary positions leave open.
 void fill_positions(ModelSpec& full) {
   const bool is_longrope = full.rope_scaling == RopeScaling::longrope;
   const bool is_yarn = full.rope_scaling == RopeScaling::yarn;
@@ -114,7 +114,7 @@ void fill_linear_layers(ModelSpec& full) {
     full.linear_layers.push_back((i + 1) % kFullEvery == 0 || i + 1 == full.layers ? 0 : 1);
 }
 
-// Of a convolutional network: what its kind says, and no attention.
+// Fields of a convolutional network: what its kind says, and no attention.
 void fill_convolutional(ModelSpec& full) {
   model_def(full.kind).fill(full);
   full.heads = full.kv_heads = 1;
@@ -175,7 +175,7 @@ int64_t longest_row(const ModelSpec& spec) {
 
 namespace {
 
-// Of lists that have one element for each of something.
+// Fault of lists that have one element for each of something.
 std::optional<ModelFault> fault_of_lists(const ModelSpec& full) {
   if (!full.window_layers.empty() && std::ssize(full.window_layers) != full.layers)
     return fault_against("window_layers", "layers", "one for each of {}", full);
@@ -191,7 +191,7 @@ std::optional<ModelFault> fault_of_lists(const ModelSpec& full) {
   return std::nullopt;
 }
 
-// Of a model with an encoder and a decoder.
+// Fault of a model with an encoder and a decoder.
 std::optional<ModelFault> fault_of_translation(const ModelSpec& full) {
   const ModelDef& def = model_def(full.kind);
   if (def.positions == Positions::relative && full.relative_distance <= full.relative_buckets / 2)
@@ -227,7 +227,7 @@ std::optional<ModelFault> fault_of_head(const ModelDef& def, const ModelSpec& fu
   return std::nullopt;
 }
 
-// Of a model with pictures: of its decoder, then of what is its own.
+// Fault of a model with pictures: of its decoder, then of what is its own.
 std::optional<ModelFault> fault_of_parts(const ModelSpec& spec) {
   if (auto fault = fault_of(text_spec(spec))) return fault;
   if (auto fault = out_of_bounds(spec, false)) return fault;

@@ -1,5 +1,5 @@
-// What makes a ModelSpec a model: zeros filled, and one list of what a shape must hold to. Whoever
-// read the shape names the fields in its own words: a run file's keys, a config.json's.
+// The shape that makes a ModelSpec a model: zeros filled, and one list of what a shape must hold
+// to. Whoever read the shape names the fields in its own words: a run file's keys, a config.json's.
 #pragma once
 
 #include <optional>
@@ -27,7 +27,7 @@ inline constexpr int64_t kMaxUnrolledSteps = 64;
 
 std::optional<ModelFault> fault_of(const ModelSpec& spec);
 
-// What is wrong with `field` beside another one.
+// Fault of `field` beside another one.
 ModelFault fault_against(std::string_view field, std::string_view other, std::string expected,
                          const ModelSpec& spec);
 // A convolutional network of more blocks than any, or of other stages than widths.
@@ -35,10 +35,10 @@ std::optional<ModelFault> fault_of_stages(const ModelSpec& full);
 // Its widths where none is given: from `first` on twice as many from stage to stage, up to `most`.
 void fill_widths(ModelSpec& full, int64_t first, int64_t most);
 
-// Of a head, the elements that rotary positions turn: rope_share of its width.
+// Elements of a head that rotary positions turn: rope_share of its width.
 int64_t rotary_width(const ModelSpec& spec);
 
-// Whether the queries of a layer see a sliding window of keys alone; of layer -1: none.
+// True if the queries of a layer see a sliding window of keys alone; of layer -1: none.
 bool has_window(const ModelSpec& spec, int64_t layer);
 
 // Whether a layer has a state of the tokens before, which no cache holds.
@@ -47,10 +47,10 @@ bool has_state(const ModelSpec& full);
 // The row of position 0 in a table of positions: roberta's is the one behind its padding's.
 int64_t first_position(const ModelSpec& spec);
 
-// Of a model with a table of positions, the tokens of the longest row. Of others max_positions.
+// Tokens of the longest row of a model with a table of positions. Of others max_positions.
 int64_t longest_row(const ModelSpec& spec);
 
-// What is 0 or empty and follows from other fields; heads must not be 0.
+// Fills what is 0 or empty and follows from other fields; heads must not be 0.
 ModelSpec filled(const ModelSpec& spec);
 
 // The decoder of a model that sees pictures as a model of its own, of the kind ModelSpec::text.

@@ -16,7 +16,7 @@ enum class ModelKind : uint8_t {
 #include "nn/models.def"
 };
 
-// What stands on a model's last hidden state, and with it what the model gives:
+// Head on a model's last hidden state, and with it what the model gives:
 //   text        logits [B*T, vocab] of the next tokens
 //   features    nothing: features [B*T, hidden]
 //   masked      logits [B*T, vocab] of tokens that were hidden
@@ -58,8 +58,8 @@ enum class MlpAct : uint8_t { usual, silu, gelu_tanh, gelu_erf, relu, relu2, qui
 constexpr auto value_names(MlpAct) {
   return name_list("usual", "silu", "gelu_tanh", "gelu_erf", "relu", "relu2", "quick_gelu");
 }
-// What sees pictures, of CLIP or of SigLIP, and which of its rows the decoder reads: all but the
-// first, which is CLIP's class token, or all.
+// Tower that sees pictures, of CLIP or of SigLIP, and which of its rows the decoder reads: all but
+// the first, which is CLIP's class token, or all.
 enum class VisionTower : uint8_t { clip, siglip };
 constexpr auto value_names(VisionTower) {
   return name_list("clip", "siglip");
@@ -79,7 +79,7 @@ constexpr auto value_names(PlainActivation) {
   return name_list("swish", "relu", "gelu");
 }
 
-// Whether ModelSpec::classes says how many numbers a row's are.
+// True if ModelSpec::classes says how many numbers a row's are.
 constexpr bool has_classes(ModelHead head) {
   return head == ModelHead::classes || head == ModelHead::multi_label;
 }

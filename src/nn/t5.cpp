@@ -29,7 +29,7 @@ constexpr HfKey kKeys[] = {
     {.field = "source_seq", .key = "n_positions", .absent = 512},
     {.field = "start_token", .key = "decoder_start_token_id", .absent = 0},
 };
-// Where a file does not say so, a tied head reads scaled values.
+// A tied head reads scaled values where a file says nothing of it.
 constexpr HfKey kT5Keys[] = {
     {.field = "scale_head", .key = "scale_decoder_outputs", .absent_as = "tied"},
 };

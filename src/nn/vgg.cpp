@@ -28,7 +28,7 @@ constexpr HfKey kKeys[] = {
 };
 constexpr HfNeutral kNeutrals[] = {{.key = "hidden_act", .value = "\"relu\""}};
 
-// Of no class of transformers.
+// Heads of no class of transformers.
 constexpr auto kHeads = image_heads("VGG", "VGGModel");
 constexpr std::string_view kHeadPrefixes[] = {"classifier."};
 constexpr int64_t kSide = 7;  // pixels that the three linears read

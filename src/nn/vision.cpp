@@ -112,7 +112,7 @@ ValueId layer(Blocks& b, ValueId x, MlpAct act) {
   return b.add(x, b.linear(y, "mlp.fc2", hidden, kResidual));
 }
 
-// Of each picture the rows that the decoder reads.
+// Rows of each picture that the decoder reads.
 ValueId selected(Blocks& b, ValueId x, const ModelSpec& whole) {
   if (whole.vision_select == VisionSelect::all) return x;
   Builder& builder = b.builder();

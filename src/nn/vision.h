@@ -24,10 +24,10 @@ std::vector<InputSpec> picture_inputs(const ModelSpec& spec, const BatchSize& si
 InputSpec pictures_of(const ModelSpec& spec);  // the pictures
 // "vision", the tower's layers that are computed, and "text", the decoder's.
 std::vector<StackSpec> vision_and_text(const ModelSpec& spec);
-// What zeros of its own fields stand for; the decoder's are filled before.
+// Fills what zeros of its own fields stand for; the decoder's are filled before.
 void fill_vision(ModelSpec& spec);
 std::optional<ModelFault> fault_of_vision(const ModelSpec& full);
-// Whether models of the kind are such a tower and no more: they leave out patches that are not
+// True if models of the kind are such a tower and no more: they leave out patches that are not
 // whole.
 bool is_tower_alone(ModelKind kind);
 
@@ -50,8 +50,7 @@ ValueId tower_states(Blocks& blocks, ValueId pictures, const Tower& tower);
 // zeros stand beyond the last: [B * side^2, w] -> [B * ceil(side / s)^2, s^2 w].
 ValueId squares_of_rows(Blocks& blocks, ValueId rows, int64_t side, int64_t s);
 
-// What a family's parts are called, and what makes of the tower's rows those of the decoder's
-// width.
+// Names of a family's parts, and what makes of the tower's rows those of the decoder's width.
 struct VisionParts {
   std::string tower, text;  // what begins their parameters' names; of text in the place of "model."
   ValueId (*projector)(Blocks& blocks, ValueId rows, const ModelSpec& spec) = nullptr;

@@ -24,7 +24,7 @@ constexpr HfKey kKeys[] = {
     {.field = "mlp_relu", .key = "mlp_relu", .absent = 0},  // before gelu, whose relu it is
     {.field = "gelu", .key = "hidden_act", .absent = static_cast<int>(GeluKind::erf)},
     {.field = "qkv_bias", .key = "qkv_bias", .absent = 1},
-    // Of vision transformers that transformers does not have.
+    // Keys of vision transformers that transformers does not have.
     {.field = "post_norm", .key = "post_norm", .absent = 0},
     {.field = "fused_qkv", .key = "fused_qkv", .absent = 0},
     {.field = "final_norm", .key = "final_norm", .absent = 1},
@@ -42,11 +42,11 @@ constexpr HeadAlias kDeitAliases[] = {
 };
 
 constexpr std::string_view kHeadPrefixes[] = {"classifier."};
-// Of heads that are none here: of the two classifiers with a teacher, and of hidden patches.
+// Prefixes of heads that are none here: the two classifiers with a teacher, and hidden patches.
 constexpr std::string_view kOtherHeads[] = {"cls_classifier.", "distillation_classifier.",
                                             "decoder."};
 
-// Those, and the pooler of models without a classifier, which no head here reads.
+// True of those, and of the pooler of models without a classifier, which no head here reads.
 bool skips(const ModelSpec&, std::string_view stored) {
   const auto begins = [&](std::string_view prefix) { return stored.starts_with(prefix); };
   return stored.find("pooler.dense.") != std::string_view::npos ||

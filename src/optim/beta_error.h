@@ -12,7 +12,7 @@ namespace octet {
 // The decays from here on are 1 in f32, and a moment would never move.
 inline constexpr double kBetaLimit = 1 - 0x1p-25;
 
-// What is worth a warning: a share of 1 - b.
+// Error that is worth a warning: a share of 1 - b.
 inline constexpr double kMaxBetaError = 0.01;
 
 // How much of 1 - b the rounding of b to f32 changes.

@@ -27,7 +27,7 @@ struct StepInputs {
   std::map<std::string_view, ValueId> scalars = {};  // of rules, by name
 };
 
-// Whether random words round anything: codes of 8 bits have an amax that they round.
+// True if random words round anything: codes of 8 bits have an amax that they round.
 bool draws_words(const UpdateItem& item, const OptimPolicy& policy, const Builder& builder) {
   const TensorType& weight = builder.type(item.weight);
   const auto draws = [](const StateFormat& format) {
@@ -79,7 +79,7 @@ std::optional<KeptGradient> kept_gradient(const Graph& graph, ValueId gradient) 
   return KeptGradient{.data = value->operands[0], .scale = value->operands[1]};
 }
 
-// Of codes of 8 bits BF16 holds every value, and a power of two times it.
+// BF16 holds every value of codes of 8 bits, and a power of two times it.
 ValueId floats_of(Builder& builder, ValueId data, ValueId scale) {
   return is_quantized(builder.type(data).dtype) ? builder.dequantize(data, scale, Dtype::bf16)
                                                 : data;
@@ -104,8 +104,8 @@ ValueIds norm_of(Builder& builder, ValueId clip, const ValueIds& gradients) {
   return builder.emit(OpCode::global_norm, NoAttrs{}, std::move(operands));
 }
 
-// What an update reads of a gradient, and the factor beside it. AdamW reads FP16 data, whose scale
-// joins the factor; other rules read values.
+// Parts of a gradient that an update reads, and the factor beside it. AdamW reads FP16 data, whose
+// scale joins the factor; other rules read values.
 void choose_gradient(Builder& builder, const UpdateItem& item, ValueIds& operands) {
   const auto kept = kept_gradient(builder.graph(), item.gradient);
   if (!kept) return;
@@ -136,7 +136,7 @@ class KnownFlags {
               [&](ValueId a, ValueId b) { return producer(a) < producer(b); });
   }
 
-  // Whether one of those is set that are known before this value; kNoValue where there is none.
+  // Flag that one of those is set that are known before this value; kNoValue where there is none.
   // Values must come in the order in which they are made.
   ValueId before(ValueId value) {
     ValueIds flags_before;

@@ -107,12 +107,12 @@ class PolicyBySize {
  private:
   OptimPolicy large_, small_;
 };
-// Of what is kept beside the weight; absent_type() where the weight is its own master.
+// Type of what is kept beside the weight; absent_type() where the weight is its own master.
 TensorType master_type(const TensorType& weight, const OptimPolicy& policy);
 
-// Of a rule's scalar, the one of one parameter.
+// Name of a rule's scalar, the one of one parameter.
 std::string own_scalar_name(std::string_view scalar, std::string_view parameter);
-// Of such a name, or of a common one: the scalar, and the parameter, empty where it is common.
+// The scalar of such a name, or of a common one, and the parameter, empty where it is common.
 std::pair<std::string_view, std::string_view> parameter_of_scalar(std::string_view name);
 
 struct UpdateItem {

@@ -10,11 +10,11 @@
 
 namespace octet {
 
-// Of BF16, at the beginning of an octave; of 8-bit codes it is more. What a step takes is 1 -
-// beta2.
+// Half a place of BF16, at the beginning of an octave; of 8-bit codes it is more. What a step takes
+// is 1 - beta2.
 inline constexpr double kHalfPlace = 0x1p-8;
 
-// What is worth a warning, "" where nothing is. `name`: of the format of v.
+// Warning, "" where nothing is worth one. `name`: of the format of v.
 inline std::string standing_warning(std::string_view name, double beta2) {
   const StateFormat format = run_state_format_from_name(name);
   if (format.dtype == Dtype::f32 || format.stochastic || 1 - beta2 >= kHalfPlace) return "";

@@ -42,7 +42,7 @@ Pass fuse_pass(std::string_view name, std::string_view help, const TakesForm& ta
           .wants = Phase::typed};
 }
 
-// As targets want it whose GEMMs take the forms that others' do not.
+// A pass that fuses as targets want it whose GEMMs take the forms that others' do not.
 Pass fuse_gemms(std::string_view name, std::string_view help,
                 bool (*takes)(const Graph&, const Node&)) {
   return fuse_pass(name, help, [takes](const Graph& g, const Node& form) {

@@ -27,7 +27,7 @@ struct Pass {
   PassEffect effect = PassEffect::same_values;
 };
 
-// What a pass did to a graph.
+// Record of what a pass did to a graph.
 struct PassRecord {
   std::string graph, pass;
   size_t nodes_before = 0, nodes_after = 0;

@@ -14,7 +14,7 @@ namespace octet {
 // All parameters but these.
 Graph freeze_parameters(Graph logical, const std::vector<std::string>& trained = {});
 
-// Those whose names match a pattern (passes/precision/policy.h). Throws Error{invalid_argument}
+// Freezes names that match a pattern (passes/precision/policy.h). Throws Error{invalid_argument}
 // naming a pattern that matches no parameter, and where none is left to train.
 Graph freeze_matching(Graph logical, const std::vector<std::string>& patterns);
 

@@ -33,10 +33,10 @@ constexpr auto value_names(LoraKind) {
   return name_list("lora", "rslora", "dora");
 }
 
-// What the product of two factors is multiplied by.
+// Scale of the product of an adapter's two factors.
 double lora_scale(LoraKind kind, int64_t rank, double alpha);
 
-// Of linears that have another rank: "PATTERN=RANK" or "PATTERN=RANK:ALPHA".
+// Rank of linears that have another one: "PATTERN=RANK" or "PATTERN=RANK:ALPHA".
 struct LoraRank {
   std::string pattern;
   int64_t rank = 0;
@@ -62,7 +62,7 @@ struct LoraOptions {
   bool operator==(const LoraOptions&) const = default;
 };
 
-// Whether a pattern of `freeze` matches a parameter.
+// True if a pattern of `freeze` matches a parameter.
 bool is_kept_frozen(const LoraOptions& options, std::string_view parameter);
 
 // An adapter: two factors beside the weight of one linear.
@@ -80,8 +80,8 @@ struct LoraAdapter {
   std::string magnitude() const { return module + ".lora_magnitude_vector"; }  // of DoRA, [out]
 };
 
-// Those of a model's forward graph, in order. Throws Error{invalid_argument} naming a target, or a
-// pattern of a rank, that matches no linear of the layers.
+// Adapters of a model's forward graph, in order. Throws Error{invalid_argument} naming a target, or
+// a pattern of a rank, that matches no linear of the layers.
 std::vector<LoraAdapter> lora_adapters(const Graph& forward, const LoraOptions& options);
 
 // The constant |W| of each output that DoRA reads; [out].

@@ -38,7 +38,7 @@ ValueId window_below(Builder& b, ValueId window) {
   return result;
 }
 
-// Whether this step made S rise or fall.
+// Change of S by this step: it falls or rises.
 struct Change {
   ValueId falls, rises;
   // By which of the two it is; rises is read where nothing falls.

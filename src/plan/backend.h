@@ -1,4 +1,4 @@
-// What a program needs of a back end: where memory lies, and which kernels there are.
+// Needs of a program from a back end: where memory lies, and which kernels there are.
 #pragma once
 
 #include <memory>

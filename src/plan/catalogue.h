@@ -1,5 +1,5 @@
-// What a back end offers for a node: a choice that costs nothing to ask (for plans without a
-// device), and the prepared kernel itself.
+// Offers of a back end for a node: a choice that costs nothing to ask (for plans without a device),
+// and the prepared kernel itself.
 #pragma once
 
 #include <cstddef>
@@ -39,8 +39,8 @@ struct LaunchArgs {
   std::span<std::byte* const> results;
   std::byte* scratch = nullptr;
   Stream stream = Stream::compute;
-  // Of collectives (plan/plan.h); begins_collective_group: the group's number in the plan, 0 where
-  // none begins.
+  // Fields of collectives (plan/plan.h); begins_collective_group: the group's number in the plan, 0
+  // where none begins.
   uint32_t begins_collective_group = 0;
   bool ends_collective_group = false, is_second_phase = false;
   // The next launch is of the same row and types, and neither touches what the other writes: the
@@ -81,25 +81,25 @@ class Catalogue {
   explicit Catalogue(Target target = {}) : target_(std::move(target)) {}
   virtual ~Catalogue() = default;
   const Target& target() const { return target_; }
-  // What is planned from now on does without this row ("rms_norm codes").
+  // Plans from now on do without this row ("rms_norm codes").
   virtual void strike(std::string row) { target_.without.push_back(std::move(row)); }
-  // What is planned from now on runs on so many ranks.
+  // Plans from now on run on so many ranks.
   void set_ranks(int ranks) { target_.ranks = ranks; }
-  // What is planned from now on has these sums. Throws Error{invalid_argument} where the device is
-  // a card with others.
+  // Plans from now on have these sums. Throws Error{invalid_argument} where the device is a card
+  // with others.
   virtual void set_arithmetic(Arithmetic arithmetic);
   // Nothing where no kernel exists for the node with these dtypes.
   virtual std::optional<KernelChoice> choose(const Graph& graph, const Node& node) const = 0;
   // Checks everything and makes what the launch of this choice for the node needs; throws Error
   // that names the node. Nothing is chosen here.
   virtual LaunchFn prepare(const Graph& graph, const Node& node, const KernelChoice& choice) = 0;
-  // Whether it has a kernel that is worth it for a form that not all targets have: TakesForm in
+  // True if it has a kernel that is worth it for a form that not all targets have: TakesForm in
   // passes/lower/fuse.h.
   virtual bool takes_form(const Graph&, const Node&) const { return false; }
   // Queues the initialization. false: the host has to initialize it.
   virtual bool init_weight(const WeightInit& what) { return static_cast<void>(what), false; }
 
-  // Of all kernels prepared so far, by problem.
+  // Choices of all kernels prepared so far, by problem.
   virtual AutotuneCache autotune_cache() const { return {}; }
   // Kernels prepared from now on take these choices where they still can be had. Throws
   // Error{bad_data} for a code that autotune_cache() never made.

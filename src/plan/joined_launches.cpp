@@ -5,7 +5,7 @@
 namespace octet {
 namespace {
 
-// What a step reads and writes.
+// Places that a step reads and writes.
 class Access {
  public:
   Access(const Plan& plan, const PlanStep& step) {

@@ -1,4 +1,4 @@
-// What a kernel is called in plans and profiles.
+// Name of a kernel in plans and profiles.
 #pragma once
 
 #include <string>

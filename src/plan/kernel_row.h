@@ -24,7 +24,7 @@ struct KernelRow {
   bool (*applies)(const NodeView& view);
   int64_t (*scratch)(const NodeView& view) = nullptr;  // bytes, an upper bound; nullptr: none
   RowFacts facts = {};
-  // Whether launches of it that do not depend on each other may be one; nullptr: never.
+  // True if launches of it that do not depend on each other may be one; nullptr: never.
   bool (*may_join)(const NodeView& view) = nullptr;
   double factor = 1;  // of cost(), beside other rows of the op that are no generic ones
   // The row that does the work of this one for a node, with other types; nullptr: the row itself.
@@ -50,7 +50,7 @@ struct RowChoice {
   const KernelRow* runs_on = nullptr;  // KernelRow::runs_on; nullptr: the row itself
 };
 
-// Of the target's rows that apply and are not struck the one of least cost, of those the first.
+// Row of least cost among the target's rows that apply and are not struck, of those the first.
 std::optional<RowChoice> choose_row(const NodeView& view);
 
 }  // namespace octet

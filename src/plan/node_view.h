@@ -40,14 +40,14 @@ inline size_t own_results(const NodeView& view) {
   return std::min(view.node.results.size(), op_def(view.node.op).own_results());
 }
 
-// What quantize_groups and add_quantize make.
+// Type of the groups that quantize_groups and add_quantize make.
 inline const TensorType& made_groups(const NodeView& view) {
   const bool adds = view.gives(AddQuantize::scale);
   return view.out(adds ? SlotId{AddQuantize::q} : SlotId{QuantizeGroups::q});
 }
 
-// Of attention or its gradient: the operands and how many results from the first on are matrices of
-// one type, and where the operands are that say what queries see.
+// Slots of attention or its gradient: the operands and how many results from the first on are
+// matrices of one type, and where the operands are that say what queries see.
 struct AttentionSlots {
   std::span<const SlotId> operands;
   size_t n_results;
@@ -74,7 +74,7 @@ inline std::optional<Dtype> attention_dtype(const NodeView& view) {
   }
   return dtype;
 }
-// Whether the keys are a KV cache's.
+// True if the keys are a KV cache's.
 inline bool is_cached_attention(const NodeView& view) {
   return !op_def(view.node.op).is_gradient && view.has(Attention::positions);
 }

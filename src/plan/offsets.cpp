@@ -39,9 +39,9 @@ struct Steps {
   int first = 0, last = 0;  // both included
 };
 
-// What is taken at which steps: a segment tree over the steps. What lives through all steps of a
-// node is in its `whole`, what lives at any of them in its `any`, so that a range of steps asks
-// for O(log n) sets, and each set of stacked buffers is few ranges.
+// Bytes that are taken, by step: a segment tree over the steps. What lives through all steps of a
+// node is in its `whole`, what lives at any of them in its `any`, so that a range of steps asks for
+// O(log n) sets, and each set of stacked buffers is few ranges.
 class TakenBytes {
  public:
   explicit TakenBytes(int n_steps)

@@ -184,7 +184,7 @@ class Planner {
     plan_.steps.push_back(std::move(plan_step));
   }
 
-  // What a kernel refuses is told with the place in the model.
+  // A kernel's refusal is told with the place in the model.
   std::optional<KernelChoice> choose(const Node& n) const {
     try {
       return catalogue_.choose(plan_.graph, n);
@@ -258,7 +258,7 @@ class Planner {
     }
     return -1;
   }
-  // Whether an earlier result of this node took the buffer, or a value that outlives this step
+  // True if an earlier result of this node took the buffer, or a value that outlives this step
   // shares it, or a collective reads it beside this step.
   bool taken_at(int step, int buffer, const Node& n, size_t result) {
     for (size_t i = 0; i < result; ++i) {

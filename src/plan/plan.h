@@ -52,8 +52,8 @@ struct PlanStep {
   int scratch = -1;  // index into buffers, -1 for none
   Stream stream = Stream::compute;
   int joins = -1;  // the collective that computing waits for before this step; -1 for none
-  // Of collectives that stand next to each other: whether a barrier of all ranks stands before this
-  // one, and behind it. Before a group all that stands before it has been computed.
+  // True if a barrier of all ranks stands before, or behind, this one of collectives that stand
+  // next to each other. Before a group all that stands before it has been computed.
   bool begins_collective_group = false, ends_collective_group = false;
   // The second phase of a collective (KernelChoice::has_two_phases), its reduction: multiprocessors
   // are free there, where beside other kernels it would wait for them.
@@ -70,13 +70,13 @@ struct Layout {
     Arena arena = Arena::persistent;
     int64_t offset = 0;
     std::optional<Shape> whole = {};  // of the tensor that it is one rank's shard of
-    // As files hold it: the whole tensor.
+    // Type of the whole tensor, as files hold it.
     TensorType whole_type() const { return {type.dtype, whole.value_or(type.shape)}; }
   };
   std::map<std::string, Slot> slots;
   int64_t rank = 0;  // whose shards they are
   int64_t arena_bytes[kArenaCount] = {0, 0, 0};
-  // Of constants: frozen parameters, but beside adapters, whose base has files of its own.
+  // Constants are saved: frozen parameters, but beside adapters, whose base has files of its own.
   bool saves_constants = false;
 
   bool is_in_checkpoints(const Slot& slot) const;
@@ -102,15 +102,15 @@ struct Plan {
 };
 
 struct PlanOptions {
-  // Where a result may take over its operand's buffer.
+  // A result may take over its operand's buffer.
   bool reuse_in_place = true;
   int64_t bucket_bytes = int64_t{64} << 20;  // plan/schedule.h
 };
 
-// Where a value lies, and where those lie that are there.
+// Place of a value, and places of those that are there.
 Place place_of(const Plan& plan, ValueId id);
 std::vector<Place> places_of(const Plan& plan, std::span<const ValueId> ids);
-// Whether one of a and one of b have bytes in common.
+// True if one of a and one of b have bytes in common.
 bool any_overlap(std::span<const Place> a, std::span<const Place> b);
 
 // Schedules, chooses kernels and assigns memory. Throws Error(invalid_argument) naming a node

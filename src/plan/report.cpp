@@ -24,7 +24,7 @@ std::string place(const Plan& plan, ValueId id, Offsets offsets) {
                      offset_text(buffer.arena, place_of(plan, id).offset, offsets));
 }
 
-// What a step has to do with the other stream; empty where there is nothing.
+// Relation of a step to the other stream; empty where there is none.
 std::string stream_text(const PlanStep& step) {
   std::string text;
   if (step.stream == Stream::transfer) text += " beside computing";

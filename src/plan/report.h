@@ -1,4 +1,4 @@
-// What a plan says about itself: memory by role at the peak, what each layer keeps for its
+// Reports of a plan about itself: memory by role at the peak, what each layer keeps for its
 // backward, counts of kernels, and the straight-line program as text.
 #pragma once
 

@@ -73,7 +73,7 @@ class Scheduler {
     if (waits_[node] == 0) release(node);
   }
 
-  // What the gradient's sum would have begun with does not wait for it.
+  // Sums that the gradient's would have begun with do not wait for it.
   void issue_without(NodeId gradient) {
     if (held_bytes_ + summed_bytes(gradient) >= bucket_bytes_) issue();
   }
@@ -86,7 +86,7 @@ class Scheduler {
     }
     return 0;
   }
-  // Of the backward, where its sum begins by itself as soon as it is made; else kNoNode.
+  // Last gradient of the backward, if its sum begins by itself once it is made; else kNoNode.
   NodeId last_gradient() const {
     for (auto n = static_cast<NodeId>(graph_.nodes.size()) - 1; n >= 0; --n) {
       if (is_update(n) || summed_bytes(n) == 0) continue;
@@ -230,8 +230,8 @@ class Scheduler {
     }
     if (held_bytes_ >= bucket_bytes_ || bucket_.size() >= kMaxInBucket) issue();
   }
-  // What waits in memory for this collective: its operand, and what a tensor's amax is of, which
-  // is to be quantized with the ranks' common one.
+  // Bytes that wait in memory for this collective: its operand, and what a tensor's amax is of,
+  // which is to be quantized with the ranks' common one.
   int64_t held_by(NodeId node) const {
     const ValueId x = graph_.node(node).in(0);
     const Node* producer = graph_.producer(x, OpCode::amax);

@@ -61,7 +61,7 @@ Runs find_runs(const Graph& graph, const ById<NodeId>& order) {
   return runs;
 }
 
-// What a step reads and writes.
+// Places that a step reads and writes.
 struct Touched {
   std::vector<Place> reads, writes;
 };

@@ -1,5 +1,5 @@
-// What programs are planned for: what a back end's rows look at beside a node. It is told at the
-// head of a plan, and a plan runs on no other (runtime/executor.h).
+// Target that programs are planned for: what a back end's rows look at beside a node. It is told at
+// the head of a plan, and a plan runs on no other (runtime/executor.h).
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct Target {
   std::string blas = {}, dnn = {};     // versions of libraries; empty: there is none
   bool assumed = false;                // no device was asked
   bool deterministic = false;          // scratch for kernels whose results repeat
-  // Whether products of 8-bit codes read only factors whose reduction is the contiguous axis
+  // True if products of 8-bit codes read only factors whose reduction is the contiguous axis
   // (passes/precision/quantize_linears.h).
   bool k_major = true;
   int n_threads = 0;  // of a CPU, for scratch of each

@@ -45,7 +45,7 @@ std::optional<Scales> scales_of_fp8(const NodeView& view, const Factor& a, const
   return is_pair && !has_bias ? std::optional(Scales::blocks) : std::nullopt;
 }
 
-// What decoded factors are: as decoded_type() of the same header has it.
+// Dtype of decoded factors: as decoded_type() of the same header has it.
 std::optional<Dtype> decoded(const NodeView& view, const Factor& a, const Factor& b) {
   const auto is_exact = [&](const Factor& f, size_t scale) {
     return f.has_one() || view.in(scale).dtype == Dtype::e8m0;
@@ -57,7 +57,7 @@ std::optional<Dtype> decoded(const NodeView& view, const Factor& a, const Factor
 
 }  // namespace
 
-// As GemmKind::few_rows has it (backends/cuda/params/gemm_scratch.h).
+// True of a GEMM as GemmKind::few_rows has it (backends/cuda/params/gemm_scratch.h).
 bool has_few_rows(const Graph& graph, const Node& node) {
   const auto& attrs = std::get<GemmAttrs>(node.attrs);
   const TensorType &a = graph.type(node.in(Gemm::a)), &b = graph.type(node.in(Gemm::b));

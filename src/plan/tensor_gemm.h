@@ -25,7 +25,7 @@ struct TensorGemm {
   Dtype factors = Dtype::bf16;  // 8-bit codes, each its own, or what both are decoded to
 };
 
-// Whether a kernel of its own makes a GEMM of one or two rows
+// True if a kernel of its own makes a GEMM of one or two rows
 // (src/backends/cuda/kernels/gemm/gemm_few_rows.cu).
 bool has_few_rows(const Graph& graph, const Node& node);
 

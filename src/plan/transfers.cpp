@@ -94,8 +94,8 @@ class Simulation {
     report_.within_seconds += within;
     report_.between_seconds += between;
   }
-  // Of two levels, beside what flows: a second start, a barrier of the host between them or, of
-  // sums, adding up the host's parts.
+  // Seconds of two levels, beside what flows: a second start, a barrier of the host between them
+  // or, of sums, adding up the host's parts.
   double level_seconds(const Node& node) const {
     const auto& attrs = std::get<CollectiveAttrs>(node.attrs);
     if (attrs.ranks == 1) return 0;

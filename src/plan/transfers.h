@@ -1,5 +1,5 @@
-// What a plan of one rank sends to the others, and how much of it computing hides: an estimate from
-// the plan alone, which needs no device.
+// Bytes that a plan of one rank sends to the others, and how much of it computing hides: an
+// estimate from the plan alone, which needs no device.
 //
 // The plan's two streams are simulated (plan/streams.h). A step takes the longer of flops / rate
 // and bytes / bandwidth. What is still under way when the plan ends counts as waited for.
@@ -32,7 +32,7 @@ struct MachineRates {
   int64_t nccl_bytes = 0;  // of each GPU, beside the plan
 };
 
-// What one rank sends to others of its host, and to those of other hosts.
+// Bytes that one rank sends to others of its host, and to those of other hosts.
 struct SentBytes {
   int64_t within = 0, between = 0;
   int64_t all() const { return within + between; }
@@ -64,7 +64,7 @@ struct TransferReport {
   double waited = 0;
 };
 
-// What a node sends from one rank to all others together; nothing where it is no collective.
+// Bytes that a node sends from one rank to all others together; nothing where it is no collective.
 SentBytes sent_bytes(const Graph& graph, const Node& node, const MachineRates& rates);
 
 TransferReport report_transfers(const Plan& plan, const MachineRates& rates);

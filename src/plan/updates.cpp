@@ -23,7 +23,7 @@ ById<NodeId> last_readers(const Graph& graph) {
   return last;
 }
 
-// Whether the node may write `result` over each operand that lies in the buffer of `input`, of
+// True if the node may write `result` over each operand that lies in the buffer of `input`, of
 // which it is the bytes from `offset` on.
 bool may_overwrite(const Graph& graph, const Value& result, ValueId input, int64_t offset = 0) {
   const Node& node = graph.node(result.producer);
@@ -42,7 +42,7 @@ bool may_overwrite(const Graph& graph, const Value& result, ValueId input, int64
   return true;
 }
 
-// Whether all ranks' shards are as long as the operand of this gather is.
+// True if all ranks' shards are as long as the operand of this gather is.
 bool is_even(const Graph& graph, const Node& gather) {
   const int64_t ranks = std::get<CollectiveAttrs>(gather.attrs).ranks;
   return graph.type(gather.in(Unary::x)).n_elems() * ranks ==

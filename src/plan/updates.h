@@ -18,8 +18,8 @@ ValueId read_gradient(const Graph& graph, const Node& node);
 // a shard of the input, it lies where rank `rank` has its own.
 Graph copy_shared_updates(const Graph& graph, int64_t rank);
 
-// What is made where this rank's shard of output.updates lies: the next value itself, or what an
-// all_gather in place makes it of. kNoValue where nothing is.
+// Value that is made where this rank's shard of output.updates lies: the next value itself, or what
+// an all_gather in place makes it of. kNoValue where nothing is.
 ValueId new_shard(const Graph& graph, const GraphOutput& output);
 
 // Behind copy_shared_updates: marks these gathers (CollectiveAttrs::in_place), as rank `rank` has

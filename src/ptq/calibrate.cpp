@@ -84,7 +84,7 @@ class Calibration {
     return inputs;
   }
 
-  // What the rest of the walk is to know: the weights as they now are.
+  // Results that the rest of the walk is to know: the weights as they now are.
   FakeQuantizeInputs take(const PtqSite& site, const SiteResult& result) {
     FakeQuantizeInputs decided;
     for (const QuantizedLinear& q : result.linears) {

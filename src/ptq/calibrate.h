@@ -34,7 +34,7 @@ struct QuantizedLinear {
   SiteReport report = {};
 };
 
-// What was decided at one site.
+// Decisions at one site.
 struct SiteResult {
   std::vector<QuantizedLinear> linears;
   std::map<std::string, std::vector<float>> norms;       // parameters that smoothing changed
@@ -43,7 +43,7 @@ struct SiteResult {
   std::vector<SiteReport> sums;
 };
 
-// Where results of a run that was interrupted come from, and go to.
+// Source and destination of the results of a run that was interrupted.
 struct SiteStore {
   std::function<std::optional<SiteResult>(size_t site)> load;
   std::function<void(size_t site, const SiteResult& result)> save;

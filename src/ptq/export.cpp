@@ -15,7 +15,7 @@ std::string module_of(const std::string& weight) {
   return weight.substr(0, weight.rfind('.'));
 }
 
-// As the weight is stored: [in, out] is transposed.
+// Values as the weight is stored: [in, out] is transposed.
 template <typename T>
 std::vector<T> as_stored(const std::vector<T>& values, const MatrixShape& shape, bool transpose) {
   return transpose ? transposed(values, shape) : values;
@@ -37,7 +37,7 @@ std::vector<int64_t> stored_shape(const MatrixShape& shape, bool transpose) {
   return transpose ? std::vector{shape.cols, shape.rows} : std::vector{shape.rows, shape.cols};
 }
 
-// Whether one scale is for the whole tensor by the format's words: not the only block of a grid.
+// True if one scale is for the whole tensor by the format's words: not the only block of a grid.
 bool is_tensor_scale(const QuantizedWeight& w, PtqFormat format) {
   return w.scales.size() == 1 && !has_own_groups(format);
 }
@@ -122,7 +122,7 @@ void add_dequantized(const QuantizedLinear& q, const ExportWeights& weights, con
                  }});
 }
 
-// Whether weights are INT8 and inputs are not quantized.
+// True if weights are INT8 and inputs are not quantized.
 bool is_packed(const QuantizedLinear& q) {
   return q.weight.dtype == Dtype::int8 && !q.input;
 }
@@ -287,7 +287,7 @@ Json own_json(const PtqModel& model, const Linears& linears) {
   return json;
 }
 
-// What vLLM's schemes of compressed-tensors lack (python/octet/check_folder.py has their rules).
+// The lack of vLLM's schemes of compressed-tensors (python/octet/check_folder.py has their rules).
 std::string_view missing_scheme(const PtqOptions& o, const Linears& linears) {
   if (has_own_groups(o.format)) return "";
   const bool is_grouped = std::ranges::any_of(linears, [](const auto& entry) {

@@ -36,8 +36,8 @@ struct PtqSite {
 
 struct PtqSearch {
   std::vector<std::string> keep;  // patterns of linears that are left out; "lm_head": the last one
-  // Of modules that are in no layer, which their names leave out; nothing: a decoder, whose one
-  // such linear is the head.
+  // The prefix of modules that are in no layer, which their names leave out; nothing: a decoder,
+  // whose one such linear is the head.
   std::optional<std::string> prefix = {};
   bool residual = false;  // sums too
 };
@@ -45,9 +45,9 @@ struct PtqSearch {
 // "layers.3.q_proj, k_proj", "layers.3.residual.1".
 std::string site_name(const PtqSite& site);
 
-// Of a typed graph that runs forward. A weight that the graph reads otherwise (a tied head) is left
-// out. Throws Error{invalid_argument} where no linear is left, or a pattern matches none (but the
-// default's).
+// Sites of a typed graph that runs forward. A weight that the graph reads otherwise (a tied head)
+// is left out. Throws Error{invalid_argument} where no linear is left, or a pattern matches none
+// (but the default's).
 std::vector<PtqSite> find_sites(const Graph& graph, const PtqSearch& search);
 
 }  // namespace octet

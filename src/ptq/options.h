@@ -1,5 +1,4 @@
-// What post-training quantization is asked to do: a format, a method, and how finely scales are
-// chosen.
+// Options of post-training quantization: a format, a method, and how finely scales are chosen.
 #pragma once
 
 #include <cstdint>
@@ -62,7 +61,7 @@ constexpr auto value_names(ErrorTarget) {
   return name_list("unquantized", "quantized");
 }
 
-// What a scale of a weight covers: all of it, an output channel, 128 inputs of one.
+// The part of a weight that a scale covers: all of it, an output channel, 128 inputs of one.
 enum class WeightScaling : uint8_t { tensor, channel, group };
 constexpr auto value_names(WeightScaling) {
   return name_list("tensor", "channel", "group");

@@ -147,7 +147,7 @@ void write_site(Files& files, const std::string& path, const SiteResult& result)
   });
 }
 
-// What an earlier call wrote before it was ended; config.json first, so that no folder seems whole.
+// Removes what an earlier call that was ended wrote; config.json first: no folder may seem whole.
 void remove_written(Files& files, const std::string& out) {
   const std::string config = join_path(out, "config.json");
   if (files.exists(config)) files.remove(config);

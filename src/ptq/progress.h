@@ -1,5 +1,5 @@
-// What a quantization has decided so far, kept in its output folder so that an interrupted one goes
-// on: a file a site, and the choices that they were made with.
+// Decisions of a quantization so far, kept in its output folder so that an interrupted one goes on:
+// a file a site, and the choices that they were made with.
 #pragma once
 
 #include <string>

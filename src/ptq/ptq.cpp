@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kBatchRows = 8;  // at a time
 constexpr int kDecisions = 2;      // counts changes of what is decided of the same request
 
-// What the data brought for the model: neither what follows from others nor what a loss reads.
+// Hash of inputs that the data brought: neither what follows from others nor what a loss reads.
 std::string hash_of_rows(const std::vector<Batch>& rows, const ModelSpec& spec) {
   const std::vector<InputSpec> inputs = model_def(spec.kind).inputs(spec, {});
   Xxh64 hash;
@@ -32,7 +32,7 @@ std::string hash_of_rows(const std::vector<Batch>& rows, const ModelSpec& spec) 
   return fmt::format("{:016x}", hash.digest());
 }
 
-// What decides the results, by name: weights and shape of the model, rows, options.
+// Values that decide the results, by name: weights and shape of the model, rows, options.
 Json identity_of(const PtqRequest& request, const ModelSpec& spec, const ExportWeights& weights) {
   const PtqOptions& o = request.options;
   Xxh64 shape;

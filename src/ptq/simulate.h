@@ -49,7 +49,7 @@ std::vector<T> transposed(const std::vector<T>& matrix, const MatrixShape& shape
 // 10 log10(signal / noise), within +-999: without noise 999.
 double decibels(double signal, double noise);
 
-// What eight bits did to a tensor.
+// The effect of eight bits on a tensor.
 struct QuantizationError {
   double mse = 0, signal = 0;       // means of (x - y)^2 and x^2
   double clipped = 0, flushed = 0;  // shares of elements: beyond the largest; not 0 to 0
@@ -72,7 +72,7 @@ std::vector<float> difference(std::span<const float> w, const QuantizedWeight& w
 QuantizationError error_of(std::span<const float> x, std::span<const float> y);
 void add_clipping(Dtype dtype, float scale, std::span<const float> x, QuantizationError& error);
 
-// Of batches together, each as long as it is.
+// The error of batches together, each as long as it is.
 class ErrorSum {
  public:
   void add(const QuantizationError& error, int64_t n_elems);

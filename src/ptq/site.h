@@ -18,7 +18,7 @@ struct SiteInputs {
   std::function<void(std::span<float>)> round_norm = {};  // to what its file will hold
   int64_t n_cols = 0;
 
-  // Of the largest batch, which is the first.
+  // Rows of the largest batch, which is the first.
   int64_t rows_of_batch() const { return std::ssize(x.front()) / n_cols; }
   int64_t n_rows() const;
 };
@@ -36,7 +36,7 @@ class SiteQuantizer {
   SiteResult quantize(SiteInputs& inputs) const;
 
  private:
-  // Of each linear the exponents of input and weight.
+  // Exponents of the input and the weight of a linear.
   struct Exponents {
     int x = 0, w = 0;
   };

@@ -53,7 +53,7 @@ std::vector<float> multiplied(std::span<const float> w, std::span<const float> f
 
 }  // namespace
 
-// Of all the site's linears, relative to their outputs.
+// The errors of all the site's linears together, relative to their outputs.
 double SiteQuantizer::smoothed_error(const SiteInputs& inputs,
                                      std::span<const float> divisor) const {
   ThreadPool& pool = *backend_.pool;

@@ -44,7 +44,7 @@ class ModelWalk {
 
  private:
   void feed_inputs();
-  // What is said of linears of this piece; the rest waits.
+  // Decisions on linears of this piece; the rest waits.
   FakeQuantizeInputs take_of(const Graph& piece, const FakeQuantizeInputs& inputs);
   void repeat_over_padding(ValueId id, const Batch& batch, std::span<std::byte> bytes) const;
 

@@ -20,7 +20,7 @@ namespace {
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kClip = 0.5f;
 
-// Of eight-bit numbers; a power of two, so that sums stay exact.
+// The scale of eight-bit numbers; a power of two, so that sums stay exact.
 float scale_of(const CollectiveKind& kind, int pass) {
   return is_quantized(kind.x) ? static_cast<float>(1 + pass % 2) : 1.0f;
 }
@@ -47,7 +47,7 @@ Plan plan_of(const CollectiveKind& kind, const std::vector<int64_t>& sizes, Rank
   return make_plan(graph, layout, catalogue);
 }
 
-// Of all_gather: bytes that are no numbers at all, by the rank that they are of.
+// Bits for all_gather: bytes that are no numbers at all, by the rank that they are of.
 uint32_t gathered_bits(int64_t place, int rank, int pass) {
   uint32_t word = static_cast<uint32_t>(place + 1000 * rank + 100000 * pass + 1) * 0x9E3779B1u;
   word ^= word >> 15;
@@ -73,7 +73,7 @@ KnownRow own_row(const CollectiveKind& kind, int rank, int pass) {
             return kind.x == Dtype::boolean && number < 8 ? 0.0f : number;
           }};
 }
-// What a sum of all begins with is the same on all ranks.
+// The number that a sum of all begins with is the same on all ranks.
 int addend_at(const CollectiveKind& kind, int64_t place, int rank, int pass) {
   return known_addend(place, op_def(kind.op).scatters ? rank : 0, pass);
 }
@@ -82,7 +82,7 @@ KnownRow into_row(const CollectiveKind& kind, int rank, int pass) {
           [=](int64_t place) { return static_cast<float>(addend_at(kind, place, rank, pass)); }};
 }
 
-// What all ranks' numbers make.
+// The result of all ranks' numbers.
 KnownRow reduced_row(const CollectiveKind& kind, RankPlace ranks, int pass) {
   return {kind.y, [=](int64_t place) {
             float sum = 0, top = -8;
@@ -97,7 +97,7 @@ KnownRow reduced_row(const CollectiveKind& kind, RankPlace ranks, int pass) {
           }};
 }
 
-// Of a norm every other pass, so that there is one.
+// A norm has a NaN every other pass alone, so that there is one without.
 bool has_nan(const CollectiveKind& kind, int pass) {
   const bool is_squared = is_of_norm(kind) || kind.squares;
   if (op_def(kind.op).gathers || kind.x == Dtype::boolean) return false;
@@ -135,7 +135,7 @@ class Expected {
     }
     return -1;
   }
-  // Of a result without NaN. All whole rows hold the same numbers.
+  // The sum of squares of a result without NaN. All whole rows hold the same numbers.
   double squares() const {
     double row = -1, sum = 0;
     for (int64_t i = 0; i < count_; i += kKnownRow) {

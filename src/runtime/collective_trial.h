@@ -27,9 +27,9 @@ struct CollectiveKind {
 std::string kind_text(const CollectiveKind& kind);  // "reduce_scatter bf16 -> bf16"
 
 using CollectiveKinds = std::set<CollectiveKind>;
-// Those that a plan runs among more ranks than one.
+// Kinds that a plan runs among more ranks than one.
 void add_kinds(const Plan& plan, CollectiveKinds& kinds);
-// Those that a back end has at all, of every type; ranks_a_host: of sums.
+// Kinds that a back end has at all, of every type; ranks_a_host: of sums.
 CollectiveKinds all_kinds(const Catalogue& catalogue, int n_ranks, int64_t ranks_a_host = 0);
 
 struct RankPlace {

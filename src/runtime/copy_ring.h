@@ -30,7 +30,7 @@ class CopyRing {
 
   // `bytes` of host memory, allocated here once.
   CopyRing(Device& device, int64_t bytes);
-  // What holds all of these at a time.
+  // Bytes that hold all of these at a time.
   static int64_t bytes_for(std::span<const Source> sources);
 
   // All that is queued has ended, and nobody takes.
@@ -52,7 +52,7 @@ class CopyRing {
     int64_t offset = 0, n_bytes = 0;  // in the ring
   };
   void copy_ahead();
-  // Where so many bytes are free, -1: nowhere.
+  // The place where so many bytes are free, -1: nowhere.
   int64_t room_for(int64_t n_bytes) const;
   void tell_copied();
 

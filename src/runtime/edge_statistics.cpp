@@ -215,7 +215,7 @@ EdgeStatistics EdgeWatch::count_codes(const Plan& plan, ValueId codes, ValueId s
   return edge;
 }
 
-// Of codes that are kept from one update to the next: the weight itself lies beside them.
+// Maximum of codes kept from one update to the next: the weight itself lies beside them.
 std::optional<double> EdgeWatch::maximum_of_weight(const Plan& plan, ValueId codes) {
   const GraphInput* copy = plan.graph.input_of(codes);
   if (copy == nullptr) return std::nullopt;
@@ -249,7 +249,7 @@ void EdgeWatch::look_at_layer(const Plan& plan, const Node& layer) {
   if (amax) losses_[q] = {.snr = 0, .amax = *amax, .has_noise = false};
 }
 
-// What the codes lost of their operand, while both are in memory.
+// The codes' loss of their operand, taken while both are in memory.
 void EdgeWatch::look_at_quantizer(const Plan& plan, const Node& quantizer) {
   if (plan.graph.type(quantizer.out(Quantize::q)).layout.transposed) return;
   const ValueId x = quantizer.in(Quantize::x), q = quantizer.out(Quantize::q);

@@ -1,5 +1,5 @@
-// What goes into the GEMMs and the updates of a step: how large it is, and what its format does to
-// it.
+// Operands of the GEMMs and the updates of a step: how large they are, and what their format does
+// to them.
 //
 // An EdgeWatch sees every launch through a StepObserver (runtime/executor.h) and reads, before a
 // GEMM or an update runs, its operands from memory; a plan that is not watched is the same plan,
@@ -25,7 +25,7 @@ struct FormatWindow {
   double low = 0, high = 0;
   double middle() const { return (low + high) / 2; }
 };
-// Whether codes that were flushed to zero are a reason to rescale: where a run goes on they come
+// Codes that were flushed to zero are a reason to rescale, or none: where a run goes on they come
 // and go with the data, and an edge is not to move at each look.
 enum class FlushedCodes : uint8_t { counted, ignored };
 
@@ -57,19 +57,19 @@ struct EdgeStatistics {
   // The power of two by which the data would come back to the middle of the window; 0 inside it,
   // and above it where next to nothing saturates. Of data with infinities half the window down.
   int rescale() const;
-  // Where codes saturate (any of the forward pass, more than kSaturatedGradients of a gradient) or
-  // are flushed to zero, the power of two by which the maximum, as far as it is known, is between a
-  // quarter and half of the range; else rescale(), which never takes the maximum above that. Where
-  // a run begins (FlushedCodes::counted) inputs and results are raised to an eighth at most: they
-  // grow several-fold in the first steps, as weights do not.
+  // The power of two by which the maximum, as far as it is known, is between a quarter and half of
+  // the range, where codes saturate (any of the forward pass, more than kSaturatedGradients of a
+  // gradient) or are flushed to zero; else rescale(), which never takes the maximum above that.
+  // Where a run begins (FlushedCodes::counted) inputs and results are raised to an eighth at most:
+  // they grow several-fold in the first steps, as weights do not.
   int rescale_of_maximum(FlushedCodes flushed = FlushedCodes::counted) const;
   // The largest power of two, at least 1, by which codes may grow with that maximum in mind.
   int room() const;
 };
 
-// Of a linear's GEMM: "layers.3.q_proj".
+// The name of a linear's GEMM: "layers.3.q_proj".
 std::string gemm_name(const Node& gemm);
-// Of n elements of this dtype, before `scale`.
+// Statistics of n elements of this dtype, before `scale`.
 EdgeStatistics count_edge(Dtype dtype, std::span<const std::byte> bytes, ThreadPool& pool);
 
 // all: with the signal-to-noise ratio of quantizers, the operands of GEMMs outside of layers, and

@@ -120,7 +120,7 @@ size_t BoundPlan::find_first_overwrite(
   const auto is_kept = [&](const std::byte* at) {
     return std::ranges::any_of(kept, [&](const Range& r) { return r.first <= at && at < r.end; });
   };
-  // What is gathered around this rank's shard leaves that, which is all that it keeps.
+  // A gather around this rank's shard leaves the shard, which is all that the rank keeps.
   const auto overwrites = [&](size_t i) {
     return std::ranges::any_of(steps_[i].results, is_kept) &&
            !completes_input(plan_.graph, plan_.graph.node(plan_.steps[i].node));

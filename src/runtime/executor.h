@@ -26,7 +26,7 @@ class Arenas {
   Device& device() { return device_; }
   // Lets the ranks' kernels reach each other's arenas, where devices have memory of their own.
   void connect(Group& group);
-  // Where a value of a plan that is bound to these arenas lies, and what it holds now.
+  // The address of a value of a plan that is bound to these arenas, and what it holds now.
   std::byte* address(const Plan& plan, ValueId id);
   std::vector<std::byte> read(const Plan& plan, ValueId id);
 
@@ -55,7 +55,7 @@ class BoundPlan {
   bool overwrites_state() const { return first_overwrite_ < steps_.size(); }
   // Launches what stands before the update: of a parameter, its master and moments nothing changes.
   void run_to_update(const StepObserver& observer);
-  // Whether the output is made by then.
+  // True if the output is made by then.
   bool is_before_update(std::string_view output) const;
 
   const Plan& plan() const { return plan_; }

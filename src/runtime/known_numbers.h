@@ -20,8 +20,8 @@ namespace octet {
 
 inline constexpr int64_t kKnownRow = kShardMultiple;
 
-// Of a rank in a pass, by element of the row that is rotated. The second is of what sums begin
-// with.
+// Numbers of a rank in a pass, by element of the row that is rotated. The second is of what sums
+// begin with.
 int known_number(int64_t place, int rank, int pass);
 int known_addend(int64_t place, int rank, int pass);
 
@@ -45,13 +45,13 @@ class KnownRow {
   std::vector<std::byte> twice_;
 };
 
-// Where a tensor of n elements differs from the rest; -1: nowhere.
+// The place where a tensor of n elements differs from the rest; -1: nowhere.
 int64_t place_of_nan(int64_t n, int pass);
 inline int rank_of_nan(int n_ranks, int pass) {
   return pass % n_ranks;
 }
 
-// Of the n elements of one rank.
+// The sum of squares of the n elements of one rank.
 double known_squares(int64_t n, int rank, int pass);
 
 uint32_t bits_at(const std::byte* from, int64_t index, int64_t width);

@@ -18,7 +18,7 @@
 
 namespace octet {
 
-// Where a value came to be that is not finite.
+// The origin of a value that is not finite.
 struct NonfiniteSite {
   enum class Cause : uint8_t {
     result,  // the op made `tensor`

@@ -1,5 +1,5 @@
-// Where the time of a step goes: the wall time of every kernel launch while a profile watches, as a
-// table by kernel and as a trace that Chrome and Perfetto open.
+// Times of a step: the wall time of every kernel launch while a profile watches, as a table by
+// kernel and as a trace that Chrome and Perfetto open.
 //
 // A profile watches through a StepObserver (runtime/executor.h): what is not observed pays nothing.
 // Times are of the host's steady clock, in microseconds since the profile was made, so a launch
@@ -16,7 +16,7 @@
 
 namespace octet {
 
-// What the machine can do, measured in the same run; 0: not known.
+// Ceilings of the machine, measured in the same run; 0: not known.
 struct Ceilings {
   double bytes_per_s = 0;         // of a copy, read and written
   double f32_flops_per_s = 0;     // of a large GEMM of f32
@@ -52,7 +52,7 @@ class Profile {
   // when its last launch has ended. Without a device, what it watches runs as it is called.
   explicit Profile(Device* device = nullptr) : device_(device) {}
 
-  // What runs from now on belongs to this training step.
+  // All that runs from now on belongs to this training step.
   void begin_step(int64_t train_step) { train_step_ = train_step; }
   // Refers to this object. The plans that it sees must outlive the profile.
   StepObserver observer();

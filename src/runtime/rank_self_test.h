@@ -1,4 +1,4 @@
-// What ranks prove to each other before they train: that each collective of their plans, on this
+// Proof of ranks to each other before they train: that each collective of their plans, on this
 // machine and between these devices, gives the results of the CPU's kernels.
 #pragma once
 

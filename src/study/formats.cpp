@@ -30,7 +30,7 @@ std::map<int, double> significand_bits(Dtype dtype) {
   return result;
 }
 
-// Of the signal to noise of all normals: over four parts of them.
+// The error of the signal to noise of all normals: over four parts of them.
 double error_of_draw(Dtype dtype, double log2_sigma, std::span<const float> normals) {
   constexpr size_t kParts = 4;
   double sum = 0, squares = 0;

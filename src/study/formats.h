@@ -1,4 +1,4 @@
-// What number formats hold of numbers of every size, without any scale.
+// Precision of number formats for numbers of every size, without any scale.
 #pragma once
 
 #include <span>

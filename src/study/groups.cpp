@@ -158,7 +158,7 @@ std::vector<std::string> activation_groupings() {
 
 namespace {
 
-// What stands beside each other: of names of groupings.
+// Names of two groupings that stand beside each other.
 struct GroupingPair {
   std::string name, baseline;
 };

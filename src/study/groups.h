@@ -24,7 +24,7 @@ SnrByScale snr_by_scale(const Quantizer& quantizer, const MatrixShape& shape,
 SnrAndDraw over_scales(const SnrByScale& snr);
 SnrAndDraw snr_over_scales(const Quantizer& quantizer, const MatrixShape& shape,
                            std::span<const float> x);
-// Of a over b, scale by scale: the same elements, so that what is hard for both does not enter.
+// a less b, scale by scale: the same elements, so that what is hard for both does not enter.
 SnrAndDraw difference_over_scales(const SnrByScale& a, const SnrByScale& b);
 
 // Two groupings of the same tensors: the mean over the tensors of how much more signal to noise, in

@@ -8,7 +8,7 @@
 namespace octet {
 namespace {
 
-// Of COAT's package: 448^2 / 2, where the paper has 448 / 2^-9.
+// The ratio of COAT's package: 448^2 / 2, where the paper has 448 / 2^-9.
 constexpr double kPackageRatio = 448.0 * 448.0 / 2;
 
 constexpr std::array<StateForm, kStateForms> kForms = {

@@ -118,7 +118,7 @@ class StatesStudy {
     return total_[a * kStateForms + b] / static_cast<double>(n_elems_);
   }
 
-  // Of the mean over all elements: a ratio of sums over tensors (delta method); 0 of one tensor.
+  // Error of the mean over all elements, a ratio of sums over tensors (delta method); 0 of one.
   double error(size_t a, size_t b) const {
     const double mean = mse(a, b), n = static_cast<double>(tensors_.size());
     double squares = 0;

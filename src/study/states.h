@@ -36,7 +36,7 @@ struct StateForm {
 };
 inline constexpr size_t kStateForms = 10;
 std::span<const StateForm, kStateForms> state_forms();
-// What x becomes when it is stored so and read again.
+// The values of x once it is stored so and read again.
 std::vector<float> store_and_load(const StateForm& form, Moment moment, int64_t group,
                                   std::span<const float> x);
 

@@ -1,4 +1,4 @@
-// What a study found: numbers for spreadsheets, and figures to be drawn.
+// Findings of a study: numbers for spreadsheets, and figures to be drawn.
 #pragma once
 
 #include <string>

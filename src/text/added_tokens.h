@@ -42,7 +42,7 @@ class AddedTokenFinder {
 
   std::vector<AddedToken> tokens_;
   ByteTrie contents_;  // of tokens_
-  // Whether a token begins with two bytes: what most positions of a text are dismissed by.
+  // True of two bytes that begin a token: most positions of a text are dismissed by it.
   std::vector<bool> begins_with_ = std::vector<bool>(65536);
 };
 

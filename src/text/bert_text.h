@@ -1,4 +1,4 @@
-// What BERT does to text before it looks for pieces. Source: BasicTokenizer of Devlin et al. 2018.
+// BERT's changes of text before it looks for pieces. Source: BasicTokenizer of Devlin et al. 2018.
 #pragma once
 
 #include "text/normalizer.h"

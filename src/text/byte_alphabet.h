@@ -16,8 +16,8 @@ class ByteAlphabet {
   ByteAlphabet();
   // The bytes that the characters stand for, or nothing where one is not of the alphabet.
   std::optional<std::string> bytes_of(std::string_view characters) const;
-  // As what words are compared with: the bytes, or of a token that is not of the alphabet, which no
-  // word is, bytes that no text has.
+  // Bytes that words are compared with: the token's, or of a token that is not of the alphabet,
+  // which no word is, bytes that no text has.
   std::string matched_bytes(std::string_view token) const;
   std::string spelled(std::string_view bytes) const;  // as characters
 

@@ -38,7 +38,7 @@ std::optional<CharacterMap> CharacterMap::parse(std::string_view bytes) {
   return map;
 }
 
-// What the shortest string that begins the text becomes.
+// Replacement of the shortest string that begins the text.
 std::optional<std::string_view> CharacterMap::find(std::string_view text) const {
   size_t at = offset_of(units_[0]);
   for (const char c : text) {

@@ -1,5 +1,5 @@
-// What becomes of each character of a text, one by one: steps of normalizers. The classes are
-// those of unicode.h.
+// Rules for each character of a text, one by one: steps of normalizers. The classes are those of
+// unicode.h.
 #pragma once
 
 #include <array>

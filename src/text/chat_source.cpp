@@ -42,7 +42,7 @@ std::string eos_text(const Tokenizer& tokenizer) {
   return text_of(tokenizer, tokenizer.eos(), kKnown);
 }
 
-// Of the first of the folders that says any; null for a token that is said to be none.
+// Tokens of the first of the folders that says any; null for a token that is said to be none.
 std::optional<OrderedJson> stored_tokens(const Files& files, const ChatQuery& query,
                                          const std::string& name) {
   std::vector<std::string> folders;

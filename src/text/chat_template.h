@@ -34,7 +34,7 @@ struct ChatTemplateSource {
 // with tools, else default.
 ChatTemplateSource find_chat_template(const Files& files, const std::string& path, bool has_tools);
 
-// Whether a model's folder says that it has one; whatever is wrong with it is for
+// True if a model's folder says that it has one; whatever is wrong with it is for
 // find_chat_template() to tell. Throws Error{bad_data} where tokenizer_config.json is no JSON.
 bool has_chat_template(const Files& files, const std::string& folder);
 
@@ -42,7 +42,7 @@ bool has_chat_template(const Files& files, const std::string& folder);
 // where no file speaks of them. Throws Error{bad_data} where one is no JSON object.
 std::optional<OrderedJson> special_tokens_of_folder(const Files& files, const std::string& folder);
 
-// Of these tokens those that are there.
+// The ones of these tokens that are there.
 OrderedJson without_nulls(const OrderedJson& tokens);
 
 using ByteSpans = std::vector<std::pair<size_t, size_t>>;
@@ -58,9 +58,9 @@ class ChatTemplate {
   std::string render_prefix(const OrderedJson& context, const std::tm& clock, size_t n_messages,
                             bool with_prompt) const;
 
-  // What the assistant said in the rendered text: the spans of {% generation %}, in bytes. Where
-  // the template has none, each assistant's message is what render() adds to the text before it,
-  // which ends with the generation prompt; every such text must be a prefix of the whole, or it
+  // Spans of what the assistant said in the rendered text: those of {% generation %}, in bytes.
+  // Where the template has none, each assistant's message is what render() adds to the text before
+  // it, which ends with the generation prompt; every such text must be a prefix of the whole, or it
   // cannot be decided and throws.
   ByteSpans assistant_spans(const OrderedJson& context, const std::tm& clock) const;
 

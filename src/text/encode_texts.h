@@ -11,7 +11,7 @@
 
 namespace octet {
 
-// Of equal length.
+// Arrays of equal length.
 struct EncodedTexts {
   std::vector<int32_t> ids;
   std::vector<int32_t> types;    // token types: which text a token belongs to, as the template says

@@ -54,7 +54,7 @@ std::string template_of(const OrderedJson& config, const std::string& path, bool
               path, it == config.end() ? "none" : it->type_name());
 }
 
-// Of older files, where transformers' processors find it before all others.
+// Place of the template in older files, where transformers' processors find it before all others.
 constexpr const char* kProcessorFile = "processor_config.json";
 bool says_template(const Files& files, const std::string& path) {
   if (!files.exists(path)) return false;
@@ -100,7 +100,7 @@ bool has_chat_template(const Files& files, const std::string& folder) {
          says_template(files, join_path(folder, "tokenizer_config.json"));
 }
 
-// As transformers reads them: a special_tokens_map.json counts, and goes before, where
+// Tokens as transformers reads them: a special_tokens_map.json counts, and goes before, where
 // tokenizer_config.json has no added_tokens_decoder.
 std::optional<OrderedJson> special_tokens_of_folder(const Files& files, const std::string& folder) {
   const std::string config = join_path(folder, "tokenizer_config.json");

@@ -11,7 +11,7 @@ namespace {
 
 using Words = GgufPreTokenizer::Words;
 
-// Of rows with the same rule the first is the name that is written.
+// The first of rows with the same rule is the name that is written.
 constexpr GgufPreTokenizer kPreTokenizers[] = {
     {"gpt-2", Words::gpt2},
     {"smollm", Words::single_digits},

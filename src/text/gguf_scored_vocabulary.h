@@ -32,7 +32,7 @@ struct GgufScoredParts {
 };
 Json scored_tokenizer_json(GgufScoredParts parts);
 
-// Whether a tokenizer.json's steps are those of such a BPE, and if each part begins with a space;
+// True if each part begins with a space, of a tokenizer.json whose steps are those of such a BPE;
 // nothing for other steps.
 std::optional<bool> scored_tokenizer_adds_space(const Json& tokenizer);
 // The scores of its tokens by id, of those that no pair makes the lowest; nothing where the pairs

@@ -162,7 +162,7 @@ class GgufVocabulary {
   }
 
  private:
-  // Of a temperature of 0 the most probable token is meant.
+  // A temperature of 0 means the most probable token.
   void add_sampling(Json& json) const {
     bool draws = false;
     for (const GgufSampling& one : kSampling) {
@@ -180,7 +180,7 @@ class GgufVocabulary {
     json["do_sample"] = !is_greedy;
   }
 
-  // Of SentencePiece's BPE: bytes, the unknown token and special ones are never merged.
+  // JSON of SentencePiece's BPE: bytes, the unknown token and special ones are never merged.
   Json scored_json(Json vocab, Json added) const {
     const std::vector<float> scores = header_.reals("tokenizer.ggml.scores");
     if (scores.size() != tokens_.size()) {

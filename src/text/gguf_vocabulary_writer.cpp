@@ -118,7 +118,7 @@ class VocabularyWriter {
     return at == ids_.end() ? std::nullopt : std::optional(at->second);
   }
 
-  // Of tokenizer_config.json, or what generation_config.json says of bos, eos and pad.
+  // Id of tokenizer_config.json, or what generation_config.json says of bos, eos and pad.
   std::optional<uint32_t> special_id(const std::string& name) const {
     if (const auto id = id_of(source_.config.value(name, Json()))) return id;
     const std::string key = name + "_id";
@@ -148,7 +148,7 @@ class VocabularyWriter {
     for (size_t i = 0; i < ends.size(); ++i) keys_.add(kMoreEnds[i], ends[i]);
   }
 
-  // Whether the token stands at this end of each text; another one there is refused.
+  // True if the token stands at this end of each text; another one there is refused.
   bool has_end(const std::vector<int32_t>& ids, std::optional<uint32_t> id,
                std::string_view name) const {
     if (ids.empty()) return false;

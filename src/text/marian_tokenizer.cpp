@@ -92,8 +92,8 @@ class MarianTokenizer : public Tokenizer {
     }
     return is_special(id) ? "" : without_marks(pieces_.bytes(id));
   }
-  // As transformers decodes: by the source's model, which reads pieces of both. Special tokens are
-  // no text.
+  // Decodes as transformers does: by the source's model, which reads pieces of both. Special tokens
+  // are no text.
   std::string decode(std::span<const int32_t> ids) const override {
     std::vector<std::string> pieces;
     for (const int32_t id : ids) {

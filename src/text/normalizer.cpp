@@ -9,7 +9,7 @@
 namespace octet {
 namespace {
 
-// What the steps of one text may take.
+// Limits of the steps of one text.
 struct Limits {
   size_t n_bytes;
   MatchBudget& matching;
@@ -156,7 +156,7 @@ size_t first_bytes(const std::shared_ptr<const CharacterMap>&, const std::string
   return n_first;  // also where the character goes: what follows takes its place
 }
 
-// Of steps that go from character to character.
+// Steps that go from character to character.
 template <typename Step>
 size_t first_bytes(const Step& known, const std::string& text, size_t n_first,
                    const Limits& limits) {

@@ -1,4 +1,4 @@
-// What a tokenizer does to text before it looks for words: the normalizers of tokenizer.json.
+// Normalizers of tokenizer.json: what a tokenizer does to text before it looks for words.
 #pragma once
 
 #include <memory>

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kUnknownPiece = "[UNK]", kFirst = "[CLS]", kBehind = "[SEP]";
 
-// Of two equal lines the later counts: they are added from the last one.
+// The later of two equal lines counts: they are added from the last one.
 Vocabulary read_lines(const TokenizerFile& file) {
   std::vector<std::string_view> lines;
   for (std::string_view text = file.bytes; !text.empty();) lines.push_back(take_line(text));
@@ -27,7 +27,7 @@ int32_t id_of(const std::string& path, const Vocabulary& vocabulary, std::string
   return id;
 }
 
-// Of the tokens as they are spelled.
+// Surfaces of the tokens as they are spelled.
 void space_surfaces(TokenizerParts& parts, const PieceSpacing& spacing) {
   const Vocabulary spelled = std::move(parts.surfaces);
   parts.surfaces = {};

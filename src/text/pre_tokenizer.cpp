@@ -24,7 +24,7 @@ class Ranges {
       pending_begin_ = begin;
       pending_end_ = end;
     }
-    // What a match was merged with takes no further match.
+    // Text that a match was merged with takes no further match.
     const bool was_merged = behavior_ == SplitBehavior::merged_with_next && !is_match;
     pending_is_match_ = was_merged ? false : is_match;
   }
@@ -72,7 +72,7 @@ void find_all(const SplitMatches& split, std::string_view text, MatchBudget& bud
   }
 }
 
-// Of a document: whether it begins with this part of it, and what its matching may take.
+// The document of a part: whether it begins with this part of it, and what its matching may take.
 struct Whole {
   bool is_first;
   MatchBudget& budget;

@@ -15,7 +15,7 @@
 
 namespace octet {
 
-// What becomes of the matches of a Split.
+// Handling of the matches of a Split.
 enum class SplitBehavior {
   removed,
   isolated,
@@ -62,7 +62,7 @@ class PreTokenizer {
   // Throws Error{invalid_argument} for more steps than these.
   void add(PreTokenizerStep step);
   bool empty() const { return steps_.empty(); }
-  // Whether a step puts its mark before the document's first word alone.
+  // True if a step puts its mark before the document's first word alone.
   bool marks_first() const {
     return std::ranges::any_of(steps_, [](const PreTokenizerStep& step) {
       const auto* marks = std::get_if<MarkSpaces>(&step);

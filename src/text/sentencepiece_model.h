@@ -1,4 +1,4 @@
-// What a SentencePiece model file says. Source: sentencepiece_model.proto and the encoding of
+// Content of a SentencePiece model file. Source: sentencepiece_model.proto and the encoding of
 // Protocol Buffers; fields that are not listed are passed over.
 #pragma once
 

@@ -67,7 +67,7 @@ Prefixes prefixes_of(const SentencePieceModel& model, const TokenizerFolder& fol
   return {name == "SentencePieceBackend" ? PrependScheme::never : PrependScheme::first, false};
 }
 
-// What does not depend on who merges.
+// Parts that do not depend on who merges.
 TokenizerParts common_parts(const std::string& path, const SentencePieceModel& model, bool parses) {
   TokenizerParts parts;
   parts.name = path;
@@ -91,7 +91,7 @@ TokenizerParts common_parts(const std::string& path, const SentencePieceModel& m
   return parts;
 }
 
-// Those of the JSON files beside the model. A template's tokens begin parts of their own, so none
+// Tokens of the JSON files beside the model. A template's tokens begin parts of their own, so none
 // but a Llama's is looked for in normalized text.
 void add_model_tokens(TokenizerParts& parts, const SentencePieceModel& model,
                       const TokenizerFolder& folder) {
@@ -137,7 +137,7 @@ std::vector<int32_t> pieces_in_text(const SentencePieceModel& model,
   return ids;
 }
 
-// Whether our merges do what the library's do: nothing is normalized but spaces, and every
+// True if our merges do what the library's do: nothing is normalized but spaces, and every
 // character has a token or bytes.
 bool is_plain_bpe(const SentencePieceModel& model) {
   const bool has_plain_pieces =
@@ -173,7 +173,7 @@ class LibraryTokenizer : public Tokenizer {
   LibraryTokenizer(TokenizerParts parts, const std::string& bytes, const Prefixes& prefixes,
                    const std::vector<int32_t>& in_text)
       : usual_(parts.usual), prefixes_(prefixes) {
-    // Of a message given twice the later fields count: this one says add_dummy_prefix: false.
+    // The later fields of a message given twice count: this one says add_dummy_prefix: false.
     constexpr std::string_view kNoPrefix("\x1a\x02\x18\x00", 4);
     load(processor_, parts.name, bytes);
     load(bare_, parts.name, bytes + std::string(kNoPrefix));

@@ -17,7 +17,7 @@ struct TextTemplate {
   std::vector<TemplatePart> single, pair;  // pair empty: the tokenizer has none
 };
 
-// What stands before the text of a single template, and behind it.
+// Tokens before the text of a single template, and behind it.
 std::vector<int32_t> tokens_before(const std::vector<TemplatePart>& single);
 std::vector<int32_t> tokens_behind(const std::vector<TemplatePart>& single);
 

@@ -15,7 +15,7 @@
 
 namespace octet {
 
-// What the text of a special token, such as "<|endoftext|>", becomes within a text.
+// Reading of a special token's text, such as "<|endoftext|>", within a text.
 enum class SpecialText {
   as_usual,  // parse for a tokenizer.json, plain for the other kinds
   parse,     // the special token
@@ -42,14 +42,14 @@ class Tokenizer {
   // Stands before each document, and ends it, where there is one.
   virtual std::optional<int32_t> bos() const { return std::nullopt; }
   virtual std::optional<int32_t> eos() const { return std::nullopt; }
-  // What the tokenizer's file puts around a text.
+  // Tokens that the tokenizer's file puts around a text.
   virtual std::vector<int32_t> prefix() const { return {}; }
   virtual std::vector<int32_t> suffix() const { return {}; }
-  // What stands around one text and around two: prefix and suffix with type 0, and no pair, where
-  // the tokenizer's file says no more.
+  // Template around one text and around two: prefix and suffix with type 0, and no pair, where the
+  // tokenizer's file says no more.
   virtual TextTemplate text_template() const;
   virtual std::vector<int32_t> special_ids() const { return {}; }  // those that no text is made of
-  // What stands for text that the vocabulary lacks.
+  // Token for text that the vocabulary lacks.
   virtual std::optional<int32_t> unknown() const { return std::nullopt; }
   // The special or added token with this text.
   virtual std::optional<int32_t> special_id(std::string_view text) const { return std::nullopt; }

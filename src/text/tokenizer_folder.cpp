@@ -80,7 +80,7 @@ class Reader {
     read_named(json, path);
   }
 
-  // Of two files the later counts.
+  // The later of two files counts.
   void read_named(const Json& json, const std::string& path) {
     for (const char* name : kSpecialTokenNames) {
       const auto it = json.find(name);

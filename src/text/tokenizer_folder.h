@@ -1,5 +1,5 @@
-// What the JSON files beside a vocabulary say of its tokens: tokenizer_config.json, and of older
-// folders added_tokens.json and special_tokens_map.json. Source: transformers' from_pretrained.
+// Token settings of the JSON files beside a vocabulary: tokenizer_config.json, and of older folders
+// added_tokens.json and special_tokens_map.json. Source: transformers' from_pretrained.
 #pragma once
 
 #include <functional>

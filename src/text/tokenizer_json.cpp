@@ -57,7 +57,7 @@ class TokenizerReader {
     bad_tokenizer(path_, "model '{}' is not supported", type);
   }
 
-  // Of models that look words up as characters.
+  // Check of models that look words up as characters.
   void check_whole_words() {
     if (parts_.symbols == Symbols::bytes) {
       bad_tokenizer(path_, "pre-tokenizer 'ByteLevel' with a model '{}' is not supported",
@@ -82,7 +82,7 @@ class TokenizerReader {
     parts_.whole_words_first = model.boolean_or("ignore_merges", false);
   }
 
-  // As words are matched: bytes where the pre-tokenizer spells bytes as characters.
+  // Token as words are matched: bytes where the pre-tokenizer spells bytes as characters.
   std::string matched(const std::string& token) const {
     return parts_.symbols == Symbols::bytes ? alphabet_.matched_bytes(token) : token;
   }
@@ -123,7 +123,7 @@ class TokenizerReader {
     if (rules_.spacing) add_token(path_, parts_.first_surfaces, id, rules_.spacing->first(token));
   }
 
-  // Whether "<0xXX>" is what `byte` falls back to: where bytes are spelled as characters, one that
+  // True if "<0xXX>" is what `byte` falls back to: where bytes are spelled as characters, one that
   // spells itself and has no token.
   bool stands_for_byte(const Json& vocab, int byte) const {
     if (parts_.symbols != Symbols::bytes) return true;
@@ -299,7 +299,7 @@ class TokenizerReader {
     return eos_of(parse_json(file_.files.read_text(path), path), path);
   }
 
-  // Where it is named, a token of the vocabulary need not be an added one.
+  // A token of the vocabulary that is named need not be an added one.
   std::optional<int32_t> eos_of(const Json& json, const std::string& path) const {
     const JsonObject config(json, path);
     if (!config.has("eos_token")) return std::nullopt;

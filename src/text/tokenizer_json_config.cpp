@@ -1,6 +1,6 @@
-// What tokenizer_config.json says otherwise than the tokenizer.json beside it. Source: the classes
-// of transformers 4 and 5, which take lower case, accents, ideographs and a first space from the
-// former.
+// Settings of tokenizer_config.json that differ from the tokenizer.json beside it. Source: the
+// classes of transformers 4 and 5, which take lower case, accents, ideographs and a first space
+// from the former.
 #include <algorithm>
 #include <optional>
 #include <set>

@@ -9,7 +9,7 @@
 
 namespace octet {
 
-// What ends both: what the tokenizer's file puts behind a text, else its end of text. Throws
+// Tokens that end both: what the tokenizer's file puts behind a text, else its end of text. Throws
 // Error{invalid_argument} "data.tokenizer: ..." for one that has neither.
 std::vector<int32_t> ending_tokens(const Tokenizer& tokenizer);
 

@@ -154,7 +154,7 @@ UnicodeNormalizer::UnicodeNormalizer(NormalForm form) : form_(form), is_inert_(k
     if (!utf8proc_codepoint_valid(code)) continue;
     codes.clear();
     append_decomposed(code, form, codes);
-    // What comes second in a decomposition may be composed with what stands before it.
+    // Codes behind the first of a decomposition may be composed with what stands before them.
     for (size_t i = 1; i < codes.size(); ++i) is_inert_[static_cast<size_t>(codes[i])] = false;
     if (combining_class(codes.front()) != 0) is_inert_[static_cast<size_t>(code)] = false;
     reorder_and_compose(codes, form);

@@ -30,7 +30,7 @@ Unigram::Unigram(const std::vector<Token>& tokens, const UnigramOptions& options
   unknown_score_ = worst - kUnknownPenalty;
 }
 
-// What follows the best way to `at`, where there is one.
+// Pieces that follow the best way to `at`, where there is one.
 void Unigram::extend(std::string_view word, size_t at, std::vector<Best>& best) const {
   const double till_here = best[at].score;
   const size_t n_character = decode_utf8(word, at).length;

@@ -23,7 +23,7 @@ struct WordPieceOptions {
 
 class WordPieces {
  public:
-  // What a word takes grows with its characters times the longest token.
+  // The cost of a word grows with its characters times the longest token.
   static constexpr int64_t kMaxChars = 1000;
 
   // Throws Error{invalid_argument} for max_chars outside 0 to kMaxChars.

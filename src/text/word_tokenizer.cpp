@@ -30,7 +30,7 @@ class WordTokenizer : public Tokenizer {
         std::find(parts_.byte_ids.begin(), parts_.byte_ids.end(), -1) == parts_.byte_ids.end();
     const bool has_affixes = !parts_.inner_prefix.empty() || !parts_.word_suffix.empty();
     const bool is_merged = !parts_.pieces && !parts_.unigram && !parts_.whole_words_only;
-    // Where words are looked up whole, their parts must not be.
+    // Parts of words that are looked up whole must not be looked up.
     cuts_words_ = is_merged && !parts_.whole_words_first && !has_affixes &&
                   parts_.symbols == Symbols::characters && (has_all_bytes || !parts_.fuse_unknown);
     for (int32_t id = 0; cuts_words_ && id < parts_.vocabulary.size(); ++id) {
@@ -228,7 +228,7 @@ class WordTokenizer : public Tokenizer {
                 "normalizer or the pre-tokenizer changes as a whole");
   }
 
-  // What the normalizer makes of each character by itself, which must be what it makes of all.
+  // Text that the normalizer makes of each character by itself, which must be what it makes of all.
   std::string normalized(std::string_view text, int64_t begin, MatchBudget& budget,
                          std::vector<Origin>& origins) const {
     std::string joined;

@@ -40,7 +40,7 @@ struct TokenizerParts {
   std::unique_ptr<const WordPieces> pieces;  // instead of merges
   std::unique_ptr<const Unigram> unigram;    // instead of both
   bool whole_words_only = false;             // a word is a token or unknown
-  // Of merges: what stands before a word's characters but the first, and behind its last one.
+  // Merges' affixes: before a word's characters but the first, and behind its last one.
   std::string inner_prefix, word_suffix;
   Symbols symbols = Symbols::bytes;
   std::array<int32_t, 256> byte_ids = no_bytes();  // -1: none

@@ -1,4 +1,4 @@
-// What a configuration means to a run's adapters.
+// Options of a run's adapters, as a configuration means them.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -42,7 +42,7 @@ void add_saved(const RunConfig& config, const ModelSpec& spec, std::vector<std::
   }
 }
 
-// What an adapter that is trained whole has, no adapter has.
+// Modules that an adapter trains whole have no adapter.
 void expect_apart(const LoraOptions& options, const ModelSpec& spec) {
   if (options.head.empty()) return;
   for (const LoraAdapter& adapter : adapters_of(spec, options)) {
@@ -53,7 +53,7 @@ void expect_apart(const LoraOptions& options, const ModelSpec& spec) {
   }
 }
 
-// What train.freeze names has no adapter, and of a head or a saved module is not trained.
+// Parameters of train.freeze have no adapter, and of a head or a saved module are not trained.
 void take_frozen(const RunConfig& config, const ModelSpec& spec, LoraOptions& options) {
   const std::vector<ParameterSpec> parameters = model_parameters(spec);
   for (const std::string& pattern : config.train.freeze) {

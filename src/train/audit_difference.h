@@ -1,4 +1,4 @@
-// What an audit of GEMMs (gemm_audit.h) has to say.
+// Findings of an audit of GEMMs (gemm_audit.h).
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct AuditDifference {
   int64_t row = 0, col = 0;  // of the first output that differs, and its bits
   uint32_t expected = 0, got = 0;
   int64_t n_other = 0, n_outputs = 0;  // of those that were compared
-  // Whether the same launch on the same operands has the same wrong bits: a unit that is always
+  // True if the same launch on the same operands has the same wrong bits: a unit that is always
   // wrong, or an algorithm; not: a bit that flipped. Nothing where it could not be tried.
   std::optional<bool> repeats = {};
   std::string device;

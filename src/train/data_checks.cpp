@@ -48,7 +48,7 @@ std::optional<std::string> common_value(const std::vector<T>& labels) {
   return first ? std::optional(fmt::format("{}", *first)) : std::nullopt;
 }
 
-// What the samples have in common so far.
+// Values that the samples have in common so far.
 class Constants {
  public:
   void add(const Batch& sample) {

@@ -1,5 +1,5 @@
-// What a run is told of its data before the first step, so that one that can learn nothing does not
-// begin like a good one.
+// Checks of a run's data before the first step, so that one that can learn nothing does not begin
+// like a good one.
 #pragma once
 
 #include <span>
@@ -12,7 +12,7 @@
 
 namespace octet {
 
-// Of the tokens that a tokenizer made of texts: how many it does not know. Of a tokenizer that
+// Tells how many of the tokens that a tokenizer made of texts it does not know. Of a tokenizer that
 // knows every text, and of token ids that no tokenizer made, nothing is told. Throws
 // Error{bad_data} where all are unknown, or the texts have no token but the tokenizer's own around
 // them.
@@ -26,7 +26,7 @@ void check_known(const TokenStream& stream, const Tokenizer& tokenizer, const Lo
 inline constexpr int64_t kLookedAt = 4096;
 void tell_constants(const RowSource& source, int64_t seq, const Log& log);
 
-// Of a model whose positions are counted from its padding's: tells how many of these samples hold
+// Tells, of a model whose positions are counted from its padding's, how many of these samples hold
 // that token inside, behind which transformers counts otherwise.
 void tell_inner_padding(const RowSource& source, int64_t seq, const ModelSpec& spec,
                         const Log& log);

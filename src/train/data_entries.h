@@ -21,7 +21,7 @@ struct DataEntry {
   ChatData chat = {};  // of conversations
 };
 
-// Whether a path holds conversations, where the configuration has a template for them: JSON by its
+// True if a path holds conversations, where the configuration has a template for them: JSON by its
 // name or its first bytes, a folder with such names, or what can be read only once.
 bool holds_conversations(const Files& files, const std::string& path);
 

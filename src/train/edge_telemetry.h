@@ -18,10 +18,10 @@ struct EdgeSample {
   int64_t step = 0;
   EdgeStatistics edge = {};
 };
-// What such a line says; nothing where it is another.
+// The sample of such a line; nothing where it is another.
 std::optional<EdgeSample> parse_edge(std::string_view line);
 
-// Whether a is farther outside its format's window than b, or as far, and lost more.
+// True if a is farther outside its format's window than b, or as far, and lost more.
 bool is_worse(const EdgeStatistics& a, const EdgeStatistics& b);
 
 // The last sample of the file, the worst first; empty where there is none.

@@ -77,7 +77,7 @@ class TrainEngine {
 
   // Batches of rows take turns over the ranks; those of a turn have one length, of the program's.
   RunEvaluation evaluate(const EvalRows& rows);
-  // What each metric of the losses says of each sample, in order (infer/evaluate.h).
+  // The value of each metric of the losses for each sample, in order (infer/evaluate.h).
   std::vector<SampleMetric> sample_metrics(const EvalRows& rows);
 
   // Logits behind tokens [first, first + n) of a row of options.texts, f32 [n, vocab], as the
@@ -98,9 +98,9 @@ class TrainEngine {
   const std::vector<LossTerm>& losses() const { return program_->options().losses; }
   Arenas& arenas() { return *arenas_; }
   const Layout& layout() const { return program_->layout(); }
-  // What ranks proved when they connected; nothing where their devices do not reach each other.
+  // Proof of the ranks when they connected; nothing where their devices do not reach each other.
   const std::optional<SelfTestResult>& self_test() const { return self_test_; }
-  // Whether a function has a step of a row whose name begins so.
+  // True if a function has a step of a row whose name begins so.
   bool has_row(std::string_view begin) const;
   int64_t planned_bytes() const;  // of all arenas
   int64_t state_bytes() const;    // masters and moments

@@ -1,4 +1,4 @@
-// What a run has its recipe do, and scales of edges of a model that runs forward with a recipe that
+// Options of a run's recipe, and scales of edges of a model that runs forward with a recipe that
 // predicts them, beside the prediction from its weights' RMS (infer/loaded_rms.h).
 #pragma once
 
@@ -15,7 +15,7 @@ namespace octet {
 // evaluations. Of edge scales take_run_scales() knows.
 RecipeOptions forward_options(const ModelSource& source, const std::string& recipe);
 
-// Those that the run itself has, with what it predicts from: the same scales as its own
+// Scales that the run itself has, with what it predicts from: the same scales as its own
 // evaluations. Nothing where the source is no run that was calibrated, or another recipe is asked
 // for; where the model that it began with is gone, a warning.
 void take_run_scales(const Files& files, ModelSource& source, const std::string& recipe,

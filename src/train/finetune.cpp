@@ -42,7 +42,7 @@ std::string quoted(const std::string& text) {
   return Json(text).dump();  // YAML's double quotes read what JSON writes
 }
 
-// Whether the paths hold conversations: JSON files, or folders that have some.
+// True if the paths hold conversations: JSON files, or folders that have some.
 bool are_conversations(const Files& files, const std::vector<std::string>& paths) {
   return std::ranges::any_of(paths, [&](const std::string& path) {
     if (!files.exists(path)) {
@@ -54,7 +54,7 @@ bool are_conversations(const Files& files, const std::vector<std::string>& paths
   });
 }
 
-// What a row holds: whole conversations, or a window of text; of encoders what their loss asks for.
+// Content of a row: whole conversations, or a window of text; of encoders what their loss asks for.
 std::string_view rows_of(const Files& files, const ModelSpec& spec,
                          const std::vector<std::string>& data) {
   if (model_def(spec.kind).sees_pictures && are_conversations(files, data))
@@ -140,7 +140,7 @@ void fit_to_data(LoadedConfig& loaded, const Dataset& data) {
     derive("model.seq", config.model.seq, std::min(fitting, config.model.seq));
   }
   const int64_t rows = make_loader(data, config).rows_of_epoch(0);
-  // Of samples of several rows at least two, which are compared with each other.
+  // A batch of samples of several rows has at least two, which are compared with each other.
   const int64_t together = data.train_rows == nullptr ? 1 : data.train_rows->rows_per_sample();
   const int64_t least = together == 1 ? 1 : 2 * together;
   const int64_t batch = std::clamp(rows / kMinSteps, least, std::max(least, kMaxRows));

@@ -25,7 +25,7 @@ struct FinetuneOptions {
 LoadedConfig finetune_config(const Files& files, const FinetuneOptions& options,
                              const std::vector<std::string>& sets);
 
-// Whether its losses are of pairs of answers (dpo, ipo, simpo, orpo).
+// True if its losses are of pairs of answers (dpo, ipo, simpo, orpo).
 bool compares_answers(const RunConfig& config);
 
 // Keys that no --set names, from the data: model.seq, which the longest document or text fits into

@@ -28,7 +28,7 @@
 namespace octet {
 namespace {
 
-// What adapters leave as it is, the base holds.
+// The base holds all parameters that adapters leave as they are.
 void expect_stored_head(const WeightReader& weights, const LoraOptions& lora) {
   const auto is_trained = [&](const std::string& name) {
     return std::ranges::find(lora.head, name) != lora.head.end();
@@ -41,7 +41,7 @@ void expect_stored_head(const WeightReader& weights, const LoraOptions& lora) {
       fmt::join(weights.new_parameters(), ", "));
 }
 
-// What says which head a folder has. A classifier's names stay with as many classes.
+// Keys that say which head a folder has. A classifier's names stay with as many classes.
 void take_head(Json& json, const ModelSpec& spec, const ModelSpec& before) {
   const Json own = parse_own_json(hf_config_text(spec));
   const bool keeps_names = has_classes(head_of(spec).head) && has_classes(head_of(before).head) &&

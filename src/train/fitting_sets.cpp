@@ -31,7 +31,7 @@ std::vector<Settings> recipe_choices(const RunConfig& run) {
   return choices;
 }
 
-// Of states and masters, each smaller than the one before.
+// Choices of states and masters, each smaller than the one before.
 std::vector<Settings> state_choices() {
   const Settings states = {"optim.state_m=e4m3+x", "optim.state_v=e4m3+x"};
   const Settings no_masters = {"optim.master=bf16_sr"};

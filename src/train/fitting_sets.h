@@ -24,7 +24,7 @@ struct FittingSet {
 using ConfigWith = std::function<RunConfig(const std::vector<std::string>& sets)>;
 
 struct FittingSets {
-  // Of each choice of recipe, states, masters and adapters the fastest batch, with as much
+  // The fastest batch of each choice of recipe, states, masters and adapters, with as much
   // recomputation as need be; the fastest first. Left out: what is slower and takes no less memory
   // than another of as few settings. A step has as many tokens as the run's own, but where the
   // batch has an odd factor: smaller micro-batches are accumulated.

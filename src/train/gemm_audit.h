@@ -27,7 +27,7 @@ class GemmAudit {
   GemmAudit(Arenas& arenas, Device& device, Catalogue& catalogue, const Backend& cpu,
             uint32_t seed);
 
-  // Of the step of this number. Refers to this object.
+  // The observer of the step of this number. Refers to this object.
   StepObserver observer(int64_t step);
   std::vector<AuditDifference> take() { return std::move(differences_); }
   int64_t n_outputs() const { return n_outputs_; }  // compared so far

@@ -1,4 +1,4 @@
-// What files say of a run's adapters becomes its keys: those of a folder that training goes on with
+// Keys of a run that files of its adapters settle: those of a folder that training goes on with
 // (lora.adapter), and the parts of a head that begins anew.
 #pragma once
 

@@ -73,8 +73,8 @@ std::string text_of(const Files& files, const Candidate& candidate, const LocalT
   }
 }
 
-// Where the validation text ends within a document that begins `n_left` bytes before: at the end
-// of a line, in a document that would make it more than twice as long; else behind it.
+// The end of the validation text within a document that begins `n_left` bytes before: at the end of
+// a line, in a document that would make it more than twice as long; else behind it.
 size_t end_of_validation(std::string_view document, size_t n_left) {
   if (document.size() <= 2 * n_left) return document.size();
   const size_t line = document.rfind('\n', n_left);

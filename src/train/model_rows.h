@@ -28,15 +28,15 @@ struct ModelRowsQuery {
   bool reads_negatives = true;         // of pairs of texts, where the files have some
 };
 
-// Of a model that writes no text, for the loss of with_loss(): pictures, labelled texts, pairs of
-// texts, text with hidden tokens, or arrays, whichever the files are (train/row_data.h). Calib's
+// Rows of a model that writes no text, for the loss of with_loss(): pictures, labelled texts, pairs
+// of texts, text with hidden tokens, or arrays, whichever the files are (train/row_data.h). Calib's
 // rows are the dataset's for training, eval's those for validation. Of a run, its keys hold; of a
 // model's folder, what it says of its pictures and classes. Throws as open_run_data() does, and
 // Error{invalid_argument} for a model without a loss of its own.
 Dataset open_model_rows(Files& files, const ModelRowsQuery& query, const Log& log);
 
-// Of a run that keeps the end of its training data for validation: that end, in rows of `seq`.
-// Throws Error{invalid_argument} where it keeps none.
+// The end of its training data that a run keeps for validation, in rows of `seq`. Throws
+// Error{invalid_argument} where it keeps none.
 std::shared_ptr<const RowSource> held_out_rows(Files& files, const ModelSource& run, int64_t seq,
                                                const Log& log);
 

@@ -55,7 +55,7 @@ void check_positions(const RunConfig& config, const ModelSpec& spec, bool resume
   log.warning("{}", text);
 }
 
-// Of a single sample the loss is 0, whatever the model.
+// The loss of a single sample is 0, whatever the model.
 void expect_enough_samples(const RunConfig& config, const ModelSpec& spec) {
   for (const WeightedLoss& one : run_losses(config, spec)) {
     const LossDef& loss = *find_loss(one.name);
@@ -76,7 +76,7 @@ void expect_whole_samples(const RunConfig& config, const Dataset& data) {
               config.train.batch);
 }
 
-// Of data that are not what somebody may take them for, or keys that do nothing with them.
+// Tells of data that are not what somebody may take them for, or keys that do nothing with them.
 void tell_of_data(const LoadedConfig& loaded, const OpenRun& run, const Log& log) {
   const RunConfig& config = loaded.config;
   const auto is_given = [&](const char* key) { return loaded.source.at(key) != "default"; };

@@ -26,8 +26,8 @@ struct OpenRunOptions {
   bool fits_to_data = false;
   // A run that goes on keeps a model.seq beyond the model's positions, which a new one is refused.
   bool resumes = false;
-  // Of ranks that are processes of their own: the first tokenizes, the others read what it has
-  // kept. nullptr where this process is all of them.
+  // Ranks that are processes of their own: the first tokenizes, the others read what it has kept.
+  // nullptr where this process is all of them.
   Group* processes = nullptr;
 };
 
@@ -36,7 +36,7 @@ struct OpenRunOptions {
 // for a loss.
 OpenRun open_run(Files& files, LoadedConfig loaded, const OpenRunOptions& options = {});
 
-// What a run that goes on takes from its newest checkpoint; before open_run.
+// Takes what a run that goes on keeps from its newest checkpoint; before open_run.
 void keep_what_resumes(Files& files, LoadedConfig& loaded, const Log& log);
 
 }  // namespace octet

@@ -15,7 +15,7 @@
 
 namespace octet {
 
-// Whether a run reads conversations of such a model. Text files are read as those of other models.
+// True if a run reads conversations of such a model. Text files are read as those of other models.
 bool reads_pictures(const Files& files, const RunConfig& config, const ModelSpec& spec);
 
 // Puts what the folder that the run starts from says of pictures into data.images, where the run

@@ -24,7 +24,7 @@ OrderedJson buffer_json(const Buffer& b) {
           {"last_step", b.last_step}};
 }
 
-// Where the run or its budget chose it.
+// The recomputation, where the run or its budget chose it.
 std::string recompute_text(const ProgramOptions& options) {
   if (!options.recompute) return "";
   const std::string layers =
@@ -32,7 +32,7 @@ std::string recompute_text(const ProgramOptions& options) {
   return fmt::format("recompute {}{}\n", enum_name(*options.recompute), layers);
 }
 
-// Where the run freezes parameters.
+// The frozen parameters, where the run freezes some.
 std::string frozen_text(const Program& program) {
   if (program.options().freeze.empty()) return "";
   int64_t n = 0;

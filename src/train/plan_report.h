@@ -1,4 +1,4 @@
-// What a run will do and the memory it takes, from its plans: nothing runs, nothing is allocated.
+// The work of a run and the memory it takes, from its plans: nothing runs, nothing is allocated.
 #pragma once
 
 #include <memory>

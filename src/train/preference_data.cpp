@@ -10,7 +10,7 @@
 namespace octet {
 namespace {
 
-// Of the source with this place among the references.
+// Name of the tensor of the source with this place among the references.
 std::string tensor_of(size_t place, const PreferenceRows& rows) {
   return fmt::format("nll.{}.{:016x}", place, rows.identity());
 }

@@ -11,8 +11,8 @@ namespace octet {
 
 struct ProofDevice {
   std::unique_ptr<BoundGraph> alone;
-  // Where the device's library has no algorithm whose sums are those that its catalogue asks for
-  // (Target::arithmetic): that, as it says it. The kernel then has sums of its own.
+  // The words of the device's library where it has no algorithm whose sums are those that its
+  // catalogue asks for (Target::arithmetic). The kernel then has sums of its own.
   std::string why_own_sums = {};
 };
 

@@ -6,7 +6,7 @@
 
 namespace octet {
 
-// Of a graph of one node: a graph of primitives with its inputs, and by the name of each output
+// A graph of primitives for a graph of one node: with its inputs, and by the name of each output
 // that is a float, and of whose primitives the rules are known, one in f32 of its shape. Times a
 // unit of rounding it is the error of a computation that rounds each step once, in any order of its
 // sums (ir/error_bounds.h). Operands are exact: e = 0. Throws Error{invalid_argument} where the

@@ -26,8 +26,8 @@ namespace {
 using Bytes = std::vector<std::byte>;
 
 constexpr double kRoundingOfSums = 2e-5;  // of the magnitudes that are added, in f32
-// Of a moment beside the largest of its group: the hardware's log2 errs by 2^-22, a power of 16
-// multiplies that, and the moment before may be eight times as large.
+// The error of a moment beside the largest of its group: the hardware's log2 errs by 2^-22, a power
+// of 16 multiplies that, and the moment before may be eight times as large.
 constexpr double kErrorOfPowers = 0x1p-14;
 constexpr uint32_t kNearAmax = 8;  // of a group's amax, in units of 2^-16 of its power of two
 
@@ -231,8 +231,8 @@ class ProvingCatalogue::NodeProof {
       judge({pair.index, i}, x, y, allowed);
     }
   }
-  // Of what is added on the way to a value (train/prove_bounds.h), on the operands of this launch;
-  // 0 where that is not known.
+  // The magnitude of what is added on the way to a value (train/prove_bounds.h), on the operands of
+  // this launch; 0 where that is not known.
   double magnitude_of(Element element) {
     if (magnitudes_.empty()) find_magnitudes();
     const Bytes& of_result = magnitudes_[element.index];
@@ -251,7 +251,7 @@ class ProvingCatalogue::NodeProof {
     }
   }
 
-  // What BF16 weights and remainders are together.
+  // Compares what BF16 weights and remainders are together.
   void compare_masters(const Pair& weights, const Pair& remainders) {
     const auto master = [&](const Bytes& weight, const Bytes& remainder, int64_t i) {
       return join_master(

@@ -1,6 +1,6 @@
-// Whether a device's kernels compute what they should on the machine at hand: a program runs on the
-// CPU with its reference kernels, and each of its launches once more by the device's kernel that
-// was planned, alone, on the same operands. The results are compared.
+// Proof that a device's kernels compute what they should on the machine at hand: a program runs on
+// the CPU with its reference kernels, and each of its launches once more by the device's kernel
+// that was planned, alone, on the same operands. The results are compared.
 //
 //   same        all bits of the reference: what moves or rounds; and, where the reference has the
 //               sums of the device's tensor cores (Target::arithmetic), GEMMs with a rule for them
@@ -33,7 +33,7 @@
 
 namespace octet {
 
-// What a node's kernels promise on a device, by a reference with these sums.
+// The promise of a node's kernels on a device, by a reference with these sums.
 Closeness closeness_of(const NodeView& view, Arithmetic arithmetic);
 // How far a value may lie from `want`; relative: r of above times the result's largest magnitude.
 double tolerance_of(Closeness closeness, Dtype dtype, double want, double relative);

@@ -101,7 +101,7 @@ bool are_near(Dtype dtype, uint32_t got, uint32_t want, double bound) {
   return std::abs(x - y) <= tolerance_of(Closeness::near, dtype, y, bound);
 }
 
-// What the device makes of a node, beside the rule.
+// The device's result of a node, beside the rule's.
 ProductProof prove_product(const OneNode& one, SampledGemm& sample, const Backend& device) {
   const Graph& graph = one.graph();
   const ProofDevice made = prepare_proof(graph, device);

@@ -105,7 +105,7 @@ RunConfig small_config(const RunConfig& own, const ModelSpec& small, const Proof
   return config;
 }
 
-// As the run settles it: what a budget chose.
+// Options as the run settles them: what a budget chose.
 ProgramOptions own_options(const RunConfig& config, const ModelSpec& spec,
                            const Catalogue& catalogue) {
   return fit_to_budget(program_options(of_one_rank(config), spec), catalogue)->options();

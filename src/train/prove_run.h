@@ -20,8 +20,7 @@ namespace octet {
 void for_planned_functions(const RunConfig& config, const ModelSpec& spec,
                            const Catalogue& catalogue,
                            const std::function<void(const Plan&)>& visit);
-// Of these: the kernels, under the names
-// that plans print, each once and in their order.
+// The kernels of these plans, under the names that plans print, each once and in their order.
 std::vector<std::string> planned_kernels(const RunConfig& config, const ModelSpec& spec,
                                          const Catalogue& catalogue);
 

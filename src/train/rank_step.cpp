@@ -13,7 +13,7 @@
 namespace octet {
 namespace {
 
-// What is the same on all ranks, and then the rows' hash; as words, behind the losses.
+// Words that are the same on all ranks, and then the rows' hash, behind the losses.
 constexpr size_t kCommonWords = 5, kWords = kCommonWords + 2;
 
 uint32_t low(uint64_t x) {

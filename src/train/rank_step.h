@@ -1,4 +1,4 @@
-// What the ranks of a run tell each other of a step, in one message: the losses, and what must be
+// The one message of a step that the ranks of a run send each other: the losses, and what must be
 // the same on all of them.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace octet {
 
-// Of one rank.
+// The step of one rank.
 struct RankStep {
   std::vector<float> losses;  // of its micro-batches, as many on every rank
   float grad_norm = 0;        // of all gradients, like what follows
@@ -34,7 +34,7 @@ double sum_over_ranks(Group* group, const std::vector<float>& losses);
 // attempt differ, naming the ranks that have others than most.
 CommonStep gather_step(Group* group, const RankStep& own);
 
-// Of the rows before and these.
+// The hash of the rows before and these.
 uint64_t hash_of_rows(uint64_t before, const Batch& batch);
 
 }  // namespace octet

@@ -42,8 +42,8 @@ std::string value_of(const KeyValues& values, const std::string& key) {
   return it == values.end() ? "" : it->second;
 }
 
-// Of the newest whole checkpoint; nothing where there is none. One that cannot be read is left to
-// --resume, which tells, and takes an older one.
+// The manifest of the newest whole checkpoint; nothing where there is none. One that cannot be read
+// is left to --resume, which tells, and takes an older one.
 std::optional<Manifest> newest_manifest(Files& files, const std::string& run) {
   const std::vector<CheckpointEntry> entries = Checkpoints(files, join_path(run, "ckpt")).list();
   for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
@@ -59,7 +59,7 @@ std::optional<Manifest> newest_manifest(Files& files, const std::string& run) {
 
 // Keys that a run keeps from its newest checkpoint when it goes on.
 struct KeptKey {
-  // What sets it anew: the command line alone, or the configuration too.
+  // The source that sets it anew: the command line alone, or the configuration too.
   enum class Over : uint8_t { command_line, configuration };
 
   const char* key;
@@ -82,7 +82,7 @@ constexpr KeptKey kKeptKeys[] = {
     {"recipe.weight_rms", "init", KeptKey::Over::command_line},
 };
 
-// Of a run of this recipe, where a checkpoint does not record the key.
+// The former value for a run of this recipe, where a checkpoint does not record the key.
 const char* former_of(const KeptKey& kept, const RunConfig& config) {
   const bool of_all = kept.former_of_all != nullptr &&
                       find_recipe(config.recipe.base).fast_accumulate == FastAccumulate::all;
@@ -96,7 +96,7 @@ bool is_set_anew(const KeptKey& kept, const ConfigSources& sources) {
                                                   : source->second != "default";
 }
 
-// Where another number of steps moves the curve of the learning rate under a run; empty: nowhere.
+// Warns where another number of steps moves the learning rate's curve under a run; empty: nowhere.
 std::string rate_warning(const RunConfig& before, const RunConfig& now, int64_t step) {
   constexpr double kEqual = 1e-6;
   if (before.train.steps == now.train.steps || step >= now.train.steps || step < 1) return "";
@@ -159,7 +159,7 @@ void check_counters(const LoadedCheckpoint& checkpoint, const RowLoader& loader,
   }
   const int64_t seq = config.model.seq;
   const bool may_be_shorter = config.data.buckets > 1;
-  // Of pictures one a row; earlier versions counted them as rows of tokens.
+  // Pictures count one a row; earlier versions counted them as rows of tokens.
   const bool are_pictures = !loader.plan().counts_tokens();
   const bool agrees =
       (manifest.tokens % seq == 0 && manifest.tokens / seq == loader.rows_consumed()) ||

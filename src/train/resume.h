@@ -1,5 +1,5 @@
-// What a run leaves of itself in a checkpoint's manifest, and what must agree with it before
-// another process goes on from there.
+// The record that a run leaves of itself in a checkpoint's manifest, and what must agree with it
+// before another process goes on from there.
 #pragma once
 
 #include <optional>
@@ -44,7 +44,7 @@ int64_t extra_count(const LoadedCheckpoint& checkpoint, const std::string& key);
 // The step whose line could not be written before the run ended: `unrecorded` in `extra`.
 std::optional<StepReport> left_over_step(const LoadedCheckpoint& checkpoint);
 
-// Whether the run's newest checkpoint is one that this configuration does not go on from, by its
+// True if the run's newest checkpoint is one that this configuration does not go on from, by its
 // manifest alone: of the last step, or where train.patience ended the run.
 bool is_at_end(Files& files, const RunConfig& config);
 

@@ -80,7 +80,7 @@ RowOpener array_opener(const Files& files, const RunConfig& config, const RunInp
   };
 }
 
-// Where the folder that a run starts from says other pictures than data.images.
+// Tells where the folder that a run starts from says other pictures than data.images.
 void tell_other_pictures(const Files& files, const RunConfig& config, const ModelSpec& spec,
                          const Log& log) {
   if (config.model.path.empty()) return;
@@ -140,7 +140,7 @@ Dataset open_pictures(const RunInputs& inputs, const RunConfig& config,
   return data;
 }
 
-// As many as the classifier has classes; none where folders without pictures are more.
+// Names are as many as the classifier has classes; none where folders without pictures are more.
 void fit_names(std::vector<std::string>& names, const ModelSpec& spec) {
   if (std::ssize(names) > spec.classes) names.clear();
   for (int64_t i = std::ssize(names); !names.empty() && i < spec.classes; ++i)

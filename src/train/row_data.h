@@ -16,7 +16,7 @@
 
 namespace octet {
 
-// What is done with the rows: they train a model, or say how good a trained one is.
+// The use of the rows: they train a model, or say how good a trained one is.
 enum class DataUse : uint8_t { training, evaluation };
 
 inline constexpr const char* kUnnamedClass = "LABEL_";  // and its number
@@ -51,7 +51,7 @@ Dataset split_rows(const RunConfig& config, const RowOpener& open);
 // How much there is: "120 training and 8 validation samples".
 std::string amount_text(const Dataset& data);
 
-// What one evaluation reads of the validation data, and what it leaves out.
+// The part of the validation data that one evaluation reads, and what it leaves out.
 struct EvalAmount {
   int64_t n = 0, n_all = 0;
   std::string_view unit = "samples";         // or "tokens", "documents"
@@ -69,12 +69,12 @@ EvalAmount eval_amount(const Dataset& data, const RunConfig& config, const Model
 // one evaluation reads: of text as many tokens as train.eval_bytes hold, of samples
 // train.eval_rows, or all.
 RowLoader make_loader(const Dataset& data, const RunConfig& config);
-// Of its rows that are shorter than the longest: these have functions of their own.
+// Lengths of its rows that are shorter than the longest: these have functions of their own.
 std::vector<int64_t> shorter_lengths(const RowLoader& loader, int64_t seq);
 std::unique_ptr<EvalRows> make_eval_rows(const Dataset& data, const RunConfig& config,
                                          const ModelSpec& spec,
                                          const std::vector<int64_t>& shorter = {});
-// Whether there is something to evaluate.
+// True if there is something to evaluate.
 bool has_validation(const Dataset& data);
 // Changes with what an evaluation reads.
 uint64_t validation_identity(const Dataset& data, const RunConfig& config, const ModelSpec& spec);

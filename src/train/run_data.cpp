@@ -20,7 +20,7 @@ TokenWidth shard_width(int64_t bytes) {
   return bytes == 0 ? TokenWidth::infer : bytes == 2 ? TokenWidth::u16 : TokenWidth::u32;
 }
 
-// Where texts of this tokenizer begin with its BOS, as the model has learnt, and these do not.
+// Warns if texts of this tokenizer begin with its BOS, as the model has learnt, and these do not.
 void warn_without_bos(const ChatData& data, const Tokenizer& tokenizer, const Log& log) {
   const std::vector<int32_t> prefix = tokenizer.prefix();
   if (prefix.empty() || prefix.front() != tokenizer.bos()) return;
@@ -38,7 +38,7 @@ void warn_without_bos(const ChatData& data, const Tokenizer& tokenizer, const Lo
       n_without, data.samples.size(), prefix.front(), data.report.template_name);
 }
 
-// Of a text, and what of it is held out.
+// Options of a text, and of what of it is held out.
 DatasetOptions text_options(const RunConfig& config, int64_t vocab, const Log& log) {
   DatasetOptions options;
   options.train = config.data.train;

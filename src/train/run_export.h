@@ -22,7 +22,7 @@ struct RunExport {
 // Throws Error{invalid_argument} where RUN/export is there and no run wrote it.
 void check_export(const Files& files, const std::string& run);
 
-// Whether RUN/export is this one, whole.
+// True if RUN/export is this one, whole.
 bool is_exported(const Files& files, const RunExport& what);
 
 // Replaces RUN/export as one act, but for the moment between two renames. Throws as export_model

@@ -78,7 +78,7 @@ bool is_model_description(const std::string& text) {
   return json.is_object() && (json.empty() || json.contains("model_type"));
 }
 
-// Whether a file that a run would replace holds what a run writes there.
+// True if a file that a run would replace holds what a run writes there.
 bool is_of_run(const Files& files, const std::string& path) {
   constexpr uint64_t kMaxLine = 1 << 20, kMaxDescription = 16 << 20;
   const std::string name = file_name(path);
@@ -86,7 +86,7 @@ bool is_of_run(const Files& files, const std::string& path) {
   return name != "config.json" || is_model_description(first_bytes(files, path, kMaxDescription));
 }
 
-// What a run will replace, before it replaces any of it.
+// Checks what a run will replace, before it replaces any of it.
 void check_replaceable(Files& files, const std::string& folder, StartMode mode) {
   for (const std::string_view name : kFiles) {
     const std::string path = join_path(folder, name);

@@ -36,7 +36,7 @@ void check_run_folder(Files& files, const std::string& folder, StartMode mode);
 std::unique_ptr<FileLock> take_run_folder(Files& files, const std::string& folder, StartMode mode,
                                           const Log& log);
 
-// Of a run that has nothing left to do: removes what a save that was killed left, as
+// Removes, for a run that has nothing left to do, what a save that was killed left, as
 // Checkpoints::tidy, where nobody holds the folder and it may be changed, and else writes nothing.
 void tidy_run_folder(Files& files, const std::string& folder, const KeptCheckpoints& keep,
                      const std::string& loaded);

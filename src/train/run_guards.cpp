@@ -9,8 +9,8 @@
 namespace octet {
 namespace {
 
-// What a gradient's length is nothing beside: optim.eps, of which it is a share too small, and what
-// Muon adds to it.
+// Lengths that a gradient's is nothing beside: optim.eps, of which it is a share too small, and
+// what Muon adds to it.
 constexpr double kLeastGradient = 1e-11, kShareOfEps = 1e-3;
 // A step at the peak of the rate that moves all weights by less is none: AdamW's are as large as
 // it.
@@ -44,7 +44,7 @@ double least_gradient(const OptimConfig& optim) {
   return std::min(kLeastGradient, kShareOfEps * optim.eps);
 }
 
-// Whether it is the loss of a model that has not left its reference, which all pairs of answers
+// True if it is the loss of a model that has not left its reference, which all pairs of answers
 // have (nn/losses/preference.cpp).
 bool is_of_reference(const TrainConfig& config, double loss) {
   const double of_ipo = 1 / (2 * config.pairwise_beta);
@@ -64,7 +64,7 @@ RunGuards::RunGuards(const TrainConfig& config, const OptimConfig& optim)
       clip_(optim.clip),
       least_gradient_(least_gradient(optim)) {}
 
-// What looks as if nothing had been learnt; "" where nothing does.
+// Signs that look as if nothing had been learnt; "" where there are none.
 std::string RunGuards::no_gradient_text(const StepReport& report) const {
   if (!report.has_labels()) return "";
   if (report.grad_norm == 0) return "the gradient is 0 though the step has labels";

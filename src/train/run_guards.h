@@ -1,4 +1,4 @@
-// What a run watches of its steps, so that one that learns nothing does not end like a good one.
+// Guards of a run's steps, so that one that learns nothing does not end like a good one.
 //
 //   not finite   a loss or gradient: max_nonfinite_steps in a row end the run
 //   no gradient  |g| is 0, or as it is clipped too short to move a weight, though the step has
@@ -22,7 +22,7 @@
 
 namespace octet {
 
-// What may end a run between two steps, besides its last one.
+// Reasons that may end a run between two steps, besides its last one.
 enum class RunEnding : int32_t {
   none,
   no_room,       // for metrics and the next checkpoint (io/save_room.h)
@@ -55,8 +55,8 @@ class RunGuards {
 
   // For a checkpoint's `extra`.
   void write(KeyValues& extra) const;
-  // What write() left, of a run of `n_steps`; counts of guards that were not there then are 0.
-  // Throws Error{bad_data} naming the key and `where` for others.
+  // Reads what write() left, of a run of `n_steps`; counts of guards that were not there then are
+  // 0. Throws Error{bad_data} naming the key and `where` for others.
   void read(const KeyValues& extra, int64_t n_steps, const std::string& where);
 
  private:

@@ -1,4 +1,4 @@
-// What a run is made with, and what it says of itself.
+// The interface of a run: what it is made with, and what it says of itself.
 #pragma once
 
 #include <atomic>
@@ -24,16 +24,16 @@ namespace octet {
 class Trainer;
 struct TrainResult;
 
-// What a trainer works with; all must outlive it.
+// The machine that a trainer works with; all must outlive it.
 struct TrainerMachine {
   Files& files;
   Device& device;
   Catalogue& catalogue;
   std::string isa = {};  // that the CPU's kernels use, "avx512"; recorded in checkpoints
-  // Of config.parallel.ranks ranks, each with a trainer that makes the same calls; rank 0 alone
-  // writes files, but for its part of the checkpoints. nullptr where this is the only one.
+  // The group of config.parallel.ranks ranks, each with a trainer that makes the same calls; rank 0
+  // alone writes files, but for its part of the checkpoints. nullptr where this is the only one.
   Group* group = nullptr;
-  // Whether batches are read in a thread ahead of the step (data/row_reader.h). Nothing: where the
+  // True if batches are read in a thread ahead of the step (data/row_reader.h). Nothing: where the
   // device computes beside the host, whose threads have time for it then.
   std::optional<bool> reads_ahead = {};
   // A CPU with the sums of the device's tensor cores, for train.audit (audit_backend() of
@@ -54,8 +54,8 @@ struct RunStart {
 };
 
 struct TrainHooks {
-  // Of a Run (train/run.h): a trainer is made and has not begun; it has come to its end and is
-  // there yet.
+  // Events of a Run (train/run.h): a trainer is made and has not begun; it has come to its end and
+  // is there yet.
   std::function<void(Trainer&)> on_trainer = {};
   std::function<void(const TrainResult&)> on_end = {};
   // Before each step, with its number.
@@ -83,7 +83,7 @@ struct TrainResult {
   double tokens_per_s = 0;          // over the steps of this process, without padding
   int64_t planned_bytes = 0, peak_bytes = 0, state_bytes = 0;
   int signal = 0;  // that stopped the run, or 0
-  // Where the run stopped to go on with these recipe.edge_scales (train/calibration.h), which its
+  // The recipe.edge_scales that the run stopped to go on with (train/calibration.h), which its
   // newest checkpoint records: another trainer resumes (train/run.h).
   std::optional<std::vector<std::string>> edge_scales = {};
 };

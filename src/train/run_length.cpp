@@ -14,7 +14,7 @@
 namespace octet {
 namespace {
 
-// Of whole epochs, and of a share of the last one, rounded up.
+// The sum over whole epochs, and over a share of the last one, rounded up.
 int64_t sum_of_epochs(double epochs, const std::function<int64_t(int64_t epoch)>& n_of) {
   const auto n_whole = static_cast<int64_t>(epochs);
   const auto share = epochs - static_cast<double>(n_whole);

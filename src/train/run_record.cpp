@@ -74,7 +74,7 @@ RunRecord::RunRecord(Files& files, const RunConfig& config, int64_t last_step, c
   });
 }
 
-// Of a line before the interval that the last step belongs to the loss is enough.
+// The loss is enough of a line before the interval that the last step belongs to.
 void RunRecord::replay(std::string_view line, int64_t last_step) {
   ++n_replayed_;
   const int64_t first_whole = interval_ > 0 ? last_step - last_step % interval_ : last_step;

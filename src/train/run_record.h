@@ -1,6 +1,6 @@
-// What a run writes down of its steps: metrics.jsonl, telemetry.jsonl, samples.jsonl where there
-// are any, TensorBoard's events, and the log lines about spikes, intervals and values that are not
-// finite. Formats: docs/formats/run.md.
+// The record that a run writes of its steps: metrics.jsonl, telemetry.jsonl, samples.jsonl where
+// there are any, TensorBoard's events, and the log lines about spikes, intervals and values that
+// are not finite. Formats: docs/formats/run.md.
 #pragma once
 
 #include <cstdint>

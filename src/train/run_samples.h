@@ -38,7 +38,7 @@ class RunSamples {
   // writes no text by itself, the run has no tokenizer for it, or a prompt fills model.seq.
   RunSamples(const Files& files, const RunConfig& config, const ModelSpec& spec);
 
-  // Those of rows that an engine must have logits for (ProgramOptions::texts).
+  // Lengths of rows that an engine must have logits for (ProgramOptions::texts).
   const std::vector<int64_t>& lengths() const { return lengths_; }
 
   // One for each prompt, in their order; all ranks call it, and have the same. Throws

@@ -59,7 +59,7 @@ LossScalePolicy loss_scale_policy(const RecipeConfig& recipe) {
   return policy;
 }
 
-// Those of a file are none until they are known (settle_negatives).
+// Negatives of a file are none until they are known (settle_negatives).
 int64_t n_negatives(const TextFields& fields) {
   const bool is_word = fields.negatives.size() == 1 &&
                        (fields.negatives.front() == "auto" || fields.negatives.front() == "none");

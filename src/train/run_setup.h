@@ -1,4 +1,4 @@
-// What a configuration means to each part of a run. The configuration is resolved.
+// Options of each part of a run, as a configuration means them. The configuration is resolved.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ ProgramOptions loaded_options(const Files& files, const RunConfig& config, const
 // The model's parameters as a new run of this recipe begins with them.
 std::vector<ParameterSpec> first_parameters(const RunConfig& config, const ModelSpec& spec);
 RecipeOptions recipe_options(const RunConfig& config);  // what its recipe.* keys say
-// What a run is trained for, with the options that it says of losses.
+// Losses that a run is trained for, with the options that it says of them.
 std::vector<WeightedLoss> run_losses(const RunConfig& config, const ModelSpec& spec);
 // A head that model.head names beside model.path is trained whole; what train.freeze names is not,
 // and has no adapter. Throws Error{invalid_argument} naming the key.
@@ -45,7 +45,7 @@ bool has_conversations(const RunConfig& config);    // as data
 bool has_whole_documents(const RunConfig& config);  // in each row
 RowDocuments row_documents(const RunConfig& config);
 
-// What is no label of an evaluation in windows: what tokens do not see.
+// Text that tokens do not see is no label of an evaluation in windows.
 DocumentBoundaries eval_boundaries(RowDocuments documents);
 
 // Rows of the validation text that one evaluation reads; of conversations in rows of their own,
@@ -83,7 +83,7 @@ std::unique_ptr<Tokenizer> data_tokenizer(const Files& files, const std::string&
 // smaller.
 std::unique_ptr<Tokenizer> run_tokenizer(const Files& files, const RunConfig& config,
                                          const ModelSpec& spec, const Log& log);
-// What data.train names, before anything is held out and without a cache.
+// Entries of data.train, before anything is held out and without a cache.
 std::vector<DataEntry> open_run_entries(Files& files, const RunConfig& config,
                                         const Tokenizer& tokenizer,
                                         const RunDataOptions& options = {});
@@ -92,14 +92,14 @@ std::vector<DataEntry> open_run_entries(Files& files, const RunConfig& config,
 ChatData read_run_chat(const Files& files, const RunConfig& config, const Tokenizer& tokenizer,
                        const std::vector<std::string>& paths, int threads);
 
-// Where and how the tokens of text are kept: beside config.out, for the runs beside it as well.
-// Nothing for bytes, which are their own tokens.
+// Place and options of the cache of text's tokens: beside config.out, for the runs beside it as
+// well. Nothing for bytes, which are their own tokens.
 std::optional<TokenCacheOptions> token_cache_options(const RunConfig& config,
                                                      const std::string& tokenizer,
                                                      const std::string& separator,
                                                      const RunDataOptions& options);
 
-// What the folder that a run starts from calls the classes of its texts or pictures, by number, as
+// Names of the classes of texts or pictures in the folder that a run starts from, by number, as
 // id2label of the config.json of model.path has them; empty where it has others than the model's,
 // or none.
 std::vector<std::string> names_of_model(const Files& files, const RunConfig& config,

@@ -1,4 +1,4 @@
-// What a run's losses and gradient norms look like: a running mean and deviation of the loss, steps
+// Statistics of a run's losses and gradient norms: a running mean and deviation of the loss, steps
 // whose loss jumps out of it, and summaries of intervals of steps.
 //
 // Steps without labels have no loss here.
@@ -52,7 +52,7 @@ class RunStatistics {
   void replay(const StepLoss& step);
   // Steps in order.
   std::optional<LossSpike> add(const StepReport& report);
-  // Where the last step added ended an interval.
+  // The summary, where the last step added ended an interval.
   std::optional<IntervalSummary> summary() const { return summary_; }
 
  private:
@@ -90,7 +90,7 @@ class StepTally {
   int64_t n_steps() const { return n_steps_; }
   double seconds() const { return seconds_; }    // of the steps alone
   double n_tokens() const { return n_tokens_; }  // without padding
-  // Of all steps together, without padding; nothing where they took no time.
+  // Speed over all steps together, without padding; nothing where they took no time.
   std::optional<double> tokens_per_s() const {
     return seconds_ > 0 ? std::optional(n_tokens_ / seconds_) : std::nullopt;
   }

@@ -19,7 +19,7 @@ size_t factor_of_scale(size_t slot) {
   return slot == Gemm::scale_a ? Gemm::a : Gemm::b;
 }
 
-// Of a factor, n of its rows or columns along which nothing is added.
+// The type of a part of a factor, n of its rows or columns along which nothing is added.
 TensorType part_type(const TensorType& whole, size_t outer, int64_t n) {
   TensorType part = whole;
   part.shape[outer] = n;
@@ -100,7 +100,7 @@ SampledGemm::SampledGemm(Graph graph, std::vector<Operand> operands, const Node&
   k_ = read_shape(operands_[0].whole, attrs.trans_a)[1];
 }
 
-// Of a factor or an addend: where its part begins along the axis that is cut.
+// The beginning of a factor's or an addend's part along the axis that is cut.
 int64_t SampledGemm::first_of(size_t slot, SamplePlace place) const {
   return slot == Gemm::a ? place.row : place.col;
 }

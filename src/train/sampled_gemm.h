@@ -23,9 +23,9 @@ struct SamplePlace {
 
 class SampledGemm {
  public:
-  // Of n x n outputs, a multiple of 16. `cpu` has the card's sums (Target::arithmetic) and outlives
-  // it. Nothing where these have no rule for the node, or n rows or columns of it another one.
-  // An addend in y's own memory is added to the rounded sum, as cards do.
+  // A sample of n x n outputs, a multiple of 16. `cpu` has the card's sums (Target::arithmetic) and
+  // outlives it. Nothing where these have no rule for the node, or n rows or columns of it another
+  // one. An addend in y's own memory is added to the rounded sum, as cards do.
   enum class Addend : uint8_t { apart, in_y };
   static std::unique_ptr<SampledGemm> make(const Graph& graph, const Node& node, int64_t n,
                                            const Backend& cpu, Addend addend = Addend::apart);

@@ -17,7 +17,7 @@
 
 namespace octet {
 
-// Whether a run reads a source beside tokens and their labels.
+// True if a run reads a source beside tokens and their labels.
 bool reads_sources(const RunInputs& inputs);
 
 // Tables and JSON lines of two texts, by data.fields.text and data.fields.pair, or two files of

@@ -27,7 +27,7 @@ void check_slot(const std::string& name, const Layout::Slot& slot,
                 const SafetensorsReader& reader) {
   const StoredTensor& tensor = reader.at(name);
   TensorDecl expected = tensor_decl(name, slot.type.dtype, slot.whole_type().shape);
-  // Of a run that an older version began: {scale, ...}, of which the first is read.
+  // A run that an older version began has {scale, ...}, of which the first is read.
   const bool is_older = slot.key.use == StateUse::rescale_factor && tensor.shape == Shape{3};
   if (is_older) expected.shape = tensor.shape;
   if (tensor.stored != expected.stored || tensor.dtype != expected.dtype ||

@@ -22,15 +22,15 @@ struct StoredSlot {
 // By name.
 std::vector<StoredSlot> stored_slots(Arenas& arenas, const Layout& layout, InputKind kind);
 
-// Of what a checkpoint holds, all ranks' shards together.
+// Bytes of what a checkpoint holds, all ranks' shards together.
 int64_t stored_bytes(const Layout& layout);
 
 // One of the ranks that write a checkpoint together.
 struct RankPart {
   int rank = 0, ranks = 1;
 };
-// What of a slot the rank writes: of a shard all that is not padding; of what every rank has, the
-// shard that it would have (ir/sharding.h).
+// The part of a slot that the rank writes: of a shard all that is not padding; of what every rank
+// has, the shard that it would have (ir/sharding.h).
 struct OwnPart {
   TensorPart part;  // of the whole tensor
   const std::byte* data = nullptr;
@@ -41,7 +41,7 @@ OwnPart own_part(const StoredSlot& slot, const RankPart& rank);
 std::vector<TensorSource> slot_sources(Arenas& arenas, const Layout& layout, InputKind kind,
                                        const RankPart& rank = {});
 
-// What each slot that a checkpoint holds is to the run: docs/formats/checkpoint.md.
+// The use to the run of each slot that a checkpoint holds: docs/formats/checkpoint.md.
 TensorUses slot_uses(const Layout& layout);
 
 // A rank reads of a tensor its own shard alone.

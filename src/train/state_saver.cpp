@@ -13,7 +13,7 @@ namespace octet {
 namespace {
 
 constexpr uint64_t kSampleBytes = 4096;  // of a rank
-// What a run writes of its first steps; later it ends before it takes a checkpoint's room.
+// Bytes that a run writes of its first steps; later it ends before it takes a checkpoint's room.
 constexpr uint64_t kFirstSteps = 64 << 10;
 
 CopyRing::Source ring_source(const OwnPart& own) {
@@ -111,7 +111,7 @@ std::vector<std::byte> StateSaver::sample() {
   return bytes;
 }
 
-// Of both tensor files, and some for the others, whose manifest has a few lines for each tensor.
+// Bytes of both tensor files, and some for others, whose manifest has a few lines for each tensor.
 uint64_t StateSaver::checkpoint_bytes() const {
   constexpr uint64_t kOthers = 64 << 10, kLines = 256;
   uint64_t n_bytes = kOthers;
@@ -221,8 +221,8 @@ void StateSaver::join() {
   stall_ += watch.seconds();
 }
 
-// What computing has queued goes on while the host waits: only what is left when it has ended is
-// time lost.
+// Work that computing has queued goes on while the host waits: only what is left when it has ended
+// is time lost.
 void StateSaver::wait_copied() {
   if (ring_->is_copied()) return;
   engine_.arenas().device().synchronize();

@@ -82,10 +82,10 @@ class StateSaver {
   // Waits for this rank's thread where another error is on its way; a failure is a warning.
   void settle(const Log& log) noexcept;
 
-  // Of the newest checkpoint that came to its end here, or that was noted.
+  // The step of the newest checkpoint that came to its end here, or that was noted.
   std::optional<int64_t> newest_step() const { return newest_; }
   void note_newest(int64_t step) { newest_ = step; }
-  // Of the saves that have ended since the last call; nothing where none has.
+  // Times of the saves that have ended since the last call; nothing where none has.
   std::optional<SaveTimes> take_times() { return std::exchange(times_, std::nullopt); }
   // Seconds for which steps have waited for copies, of which the last call did not know.
   double take_step_stall() { return std::exchange(step_stall_, 0.0); }
@@ -113,7 +113,7 @@ class StateSaver {
 
   void start(const SaveRequest& request, SaveMode mode, const Log& log);
   CheckpointContents contents(const SaveRequest& request, SaveMode mode);
-  // What rank 0 makes; every rank has its path.
+  // The folder that rank 0 makes; every rank has its path.
   std::string agree_on_folder(const std::function<std::string()>& make);
   std::vector<std::byte> sample();
   uint64_t checkpoint_bytes() const;

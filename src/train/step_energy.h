@@ -1,4 +1,4 @@
-// What the steps of a run cost in energy, where the machine counts it.
+// Energy that the steps of a run cost, where the machine counts it.
 #pragma once
 
 #include <optional>

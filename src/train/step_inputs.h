@@ -1,4 +1,4 @@
-// What a call of a training function reads besides its batch.
+// Inputs that a call of a training function reads besides its batch.
 #pragma once
 
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace octet {
 
-// Of what rows have, the items of a loss; its samples are rows that belong together.
+// The items of a loss, of what rows have; its samples are rows that belong together.
 int64_t n_items(const ItemCounts& items, const LossTerm& loss);
 
 // inv_n of each loss: 1 / the items that it counts, of all micro-batches and ranks; 0 of none.

@@ -1,4 +1,4 @@
-// What one step of a run has to say: to metrics.jsonl, to the terminal.
+// The report of one step of a run: to metrics.jsonl, to the terminal.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +14,18 @@
 
 namespace octet {
 
-// Of loss scaling, as a step found it: the scale, the good steps that make it double, and how many
-// of them there were.
+// Loss scaling as a step found it: the scale, the good steps that make it double, and how many of
+// them there were.
 struct LossScaleReport {
   float scale = 0, window = 0, good_steps = 0;
 };
 
-// Of checkpoints, seconds: from the first byte to the marker, and for how long steps stood still.
+// Checkpoint times, seconds: from the first byte to the marker, and for how long steps stood still.
 struct SaveTimes {
   double total_s = 0, stall_s = 0;
 };
 
-// What a step came to.
+// The outcome of a step.
 struct StepOutcome {
   float loss = 0;          // nats per token: the mean over the labels of all micro-batches
   float grad_norm = 0;     // before clipping
@@ -44,7 +44,7 @@ struct StepOutcome {
   bool equal_losses = false;
 };
 
-// What steps and speeds count: a model that reads no tokens reads pictures, one a row.
+// The unit that steps and speeds count: a model that reads no tokens reads pictures, one a row.
 inline constexpr std::string_view kTokens = "tokens", kPictures = "pictures";
 
 struct StepReport : StepOutcome {
@@ -62,7 +62,7 @@ struct StepReport : StepOutcome {
   std::vector<EdgeStatistics> edges = {};   // of a step that telemetry samples
   std::vector<AuditDifference> audit = {};  // what an audit found
   std::optional<double> val_loss;
-  // Of the same evaluation: what else the losses tell, "accuracy" (val_NAME in metrics.jsonl).
+  // Other figures of the losses in the same evaluation, "accuracy" (val_NAME in metrics.jsonl).
   std::vector<std::pair<std::string, double>> val_figures = {};
   std::string val_amount = {};  // "42 of 120 samples", where an evaluation reads fewer than all
   std::optional<SaveTimes> save = {};  // of what was saved since the step before
@@ -73,7 +73,7 @@ struct StepReport : StepOutcome {
 
 // One line of metrics.jsonl, without the line's end. Format: docs/formats/run.md.
 std::string metrics_json(const StepReport& report);
-// What such a line says, the loss to the bit; nothing where it is none. An older line without
+// The report of such a line, the loss to the bit; nothing where it is none. An older line without
 // "flagged" counts as not flagged.
 std::optional<StepReport> parse_metrics(std::string_view line);
 

@@ -36,7 +36,7 @@ const std::map<std::string, double, std::less<>>& measured_shares() {
   return shares;
 }
 
-// As tools/row_shares.py names rows: attention's kernels differ by the width of a head.
+// The key as tools/row_shares.py names rows: attention's kernels differ by the width of a head.
 std::string share_key(const Plan& plan, const PlanStep& step) {
   const Node& node = plan.graph.node(step.node);
   std::string key = row_key(*step.kernel.row);

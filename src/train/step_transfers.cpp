@@ -147,7 +147,7 @@ std::string StepTransfers::waits_text() const {
   constexpr size_t kShown = 12;
   const std::vector<Wait> all = waits();
   if (all.empty()) return "";
-  // What goes between hosts in a column of its own, where there are several.
+  // Bytes between hosts have a column of their own, where there are several.
   const auto line = [&](const std::array<std::string, 6>& of) {
     const std::string between = hosts() > 1 ? fmt::format(" {:>10}", of[1]) : "";
     return fmt::format("  {:>10}{} {:>9} {:>9} {:>9}  {}\n", of[0], between, of[2], of[3], of[4],

@@ -1,5 +1,5 @@
-// What one training step of a rank sends to the others, and how long it takes: an estimate from the
-// plans alone (plan/transfers.h).
+// Transfers of one training step of a rank to the others, and how long they take: an estimate from
+// the plans alone (plan/transfers.h).
 #pragma once
 
 #include <string>
@@ -31,7 +31,7 @@ class StepTransfers {
   double seconds() const;       // of a step
   double hidden_share() const;  // of the transfers' time, behind computing
   double tokens_per_s() const;  // of all ranks together
-  // What is not hidden of a step's transfers, and why: the longest first.
+  // The parts of a step's transfers that are not hidden, and why: the longest first.
   std::vector<Wait> waits() const;
 
   // Adds ranks, hosts, ranks_a_host (where these are added up first), sent_bytes,

@@ -40,7 +40,7 @@ std::shared_ptr<const RowSource> encoded_rows(TokenRows rows, const RunConfig& c
 // where a loss takes them, else none.
 void settle_negatives(const Files& files, RunConfig& config, const ModelSpec& spec);
 
-// What is said of a text, or of two.
+// The label of a text, or of two.
 enum class TextLabel : uint8_t {
   none,    // two texts that mean the same, and any that do not, a row each: of contrastive
   name,    // a class
@@ -69,13 +69,13 @@ class LabelledTexts {
   // The first call's names hold for all. Throws Error{bad_data} as read_text_records() does, for a
   // label that is no class, or where nothing is left.
   std::shared_ptr<const RowSource> open(const std::vector<std::string>& paths);
-  // Of the classes, by number; empty where labels are numbers.
+  // Names of the classes, by number; empty where labels are numbers.
   const std::vector<std::string>& label_names() const { return names_; }
 
  private:
   int32_t class_of(const std::string& label, const std::string& place) const;
   void find_names(const std::vector<TextRecord>& records);
-  // Of all classes.
+  // Targets of all classes.
   std::vector<float> targets_of(const TextRecord& record) const;
   // Leaves out those that cannot be encoded.
   std::vector<TextRecord> encode(std::vector<TextRecord> records, TokenRows& rows,
@@ -95,7 +95,7 @@ class LabelledTexts {
   std::vector<std::string> names_;
 };
 
-// Whether a run reads a first and a last place of each row beside tokens.
+// True if a run reads a first and a last place of each row beside tokens.
 bool reads_spans(const RunInputs& inputs);
 
 struct SpanRun {

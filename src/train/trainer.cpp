@@ -218,7 +218,7 @@ StepReport Trainer::record() {
   return *last_;
 }
 
-// What fails while the state is whole costs no step: it is saved before the error goes on.
+// A failure while the state is whole costs no step: that is saved before the error goes on.
 void Trainer::save_if_it_fails(const std::function<void()>& work) {
   const auto end_with = [&](ErrorCode code, const std::string& what) {
     const std::string saved = save_before_end(hooks_.log);
@@ -265,7 +265,7 @@ RunWishes Trainer::settled_wishes() {
   return wishes();
 }
 
-// What has left its window is told, and rescaled from the next step on.
+// Edges that have left their window are told, and rescaled from the next step on.
 bool Trainer::recalibrate(const StepReport& report, const Log& log) {
   if (!calibration().samples(report.step)) return false;
   const std::vector<EdgeAlarm> alarms = alarms_of(

@@ -85,11 +85,11 @@ class Trainer {
   // Mean loss over the first eval_bytes of the validation data; nothing without such data.
   std::optional<double> evaluate();
 
-  // Whether the caller goes on while the state is written (train.async_save).
+  // The caller goes on while the state is written (train.async_save), or waits.
   enum class Wait { no, yes };
   // Behind begin(): a checkpoint of the last step, unless there is one.
   void save(const Log& log, Wait wait);
-  // Whether this rank is the one that writes.
+  // True if this rank is the one that writes.
   bool is_root() const { return machine_.rank() == 0; }
   int64_t step_count() const { return attempted_; }
   TrainEngine& engine() { return engine_; }

@@ -201,7 +201,7 @@ Manifest Trainer::manifest() const {
   return manifest;
 }
 
-// Of validation, and what its rows are.
+// Results of validation, and what its rows are.
 void Trainer::add_data(TrainResult& result) const {
   result.best_step = watch_.best_step();
   result.best_val_loss = watch_.best_loss();
@@ -209,7 +209,7 @@ void Trainer::add_data(TrainResult& result) const {
   result.unit = loader_.plan().counts_tokens() ? kTokens : kPictures;
 }
 
-// What a run says and writes once it has come to its end, and not to a signal.
+// Says and writes what a run does once it has come to its end, and not to a signal.
 void Trainer::finish(TrainResult& result, const Log& log) {
   add_data(result);
   if (!is_over()) return;
@@ -231,7 +231,7 @@ void Trainer::finish(TrainResult& result, const Log& log) {
   export_run(machine_.files, export_of_end(), log);
 }
 
-// What such a run leaves as its model is that of its best evaluation, or nothing.
+// The model that such a run leaves is that of its best evaluation, or nothing.
 void Trainer::fail_bad_end(const std::optional<StepReport>& last, const Log& log) const {
   const auto problem = last ? bad_end(*last) : std::nullopt;
   if (gather_value(machine_.group, problem ? 1 : 0).front() == 0) return;  // as the root has it
@@ -313,7 +313,7 @@ TrainResult Trainer::finished_result(const Log& log) {
   return result;
 }
 
-// What becomes of the state where the run ends with an error; "" where there is none to save.
+// The fate of the state where the run ends with an error; "" where there is none to save.
 std::string Trainer::save_before_end(const Log& log) {
   const bool is_saved = saved_step_ == attempted_;
   if (attempted_ == 0) return "";

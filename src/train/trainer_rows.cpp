@@ -1,5 +1,5 @@
-// What the trainer reads and writes beside its steps: their rows, read ahead of them, evaluations
-// and samples; and the energy that they cost.
+// Data that the trainer reads and writes beside its steps: their rows, read ahead of them,
+// evaluations and samples; and the energy that they cost.
 #include <utility>
 
 #include "base/error.h"

@@ -22,7 +22,7 @@
 namespace octet {
 namespace {
 
-// What decides whether a key changes anything.
+// Facts that decide whether a key changes anything.
 struct Facts {
   const RunConfig& config;
   const Recipe& recipe;
@@ -256,7 +256,7 @@ constexpr Need kNeeds[] = {
     {"parallel.transport", "parallel.ranks", has_ranks},
 };
 
-// What `path` lacks; "" where it lacks nothing.
+// The need that `path` lacks; "" where it lacks nothing.
 std::string lacks(const ConfigRow& row, const Facts& facts, const ModelSpec& spec) {
   if (const auto* field = std::get_if<const ModelField*>(&row.field))
     return (*field)->is_of(spec) ? "" : "a model that has it";

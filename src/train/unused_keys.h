@@ -18,7 +18,7 @@ struct UnusedKey {
   std::string value, needs;
 };
 
-// Those whose value is another than the default of this run's recipe.
+// Keys whose value is another than the default of this run's recipe.
 std::vector<UnusedKey> unused_keys(const LoadedConfig& loaded, const ModelSpec& spec);
 
 // A warning for each of them, and for each weight of data.train with which no row of its files is

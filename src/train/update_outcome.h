@@ -1,4 +1,4 @@
-// What the function of a step that updates says of it.
+// The outcome of a step, as the function that updates says it.
 #pragma once
 
 #include <cstddef>

@@ -21,8 +21,8 @@ class ValidationWatch {
 
   // For a checkpoint's `extra`, exact.
   void write(KeyValues& extra) const;
-  // What write() left; a checkpoint without it leaves the watch as it is. Throws Error{bad_data}
-  // naming the key and `where` for what write() never wrote.
+  // Reads what write() left; a checkpoint without it leaves the watch as it is. Throws
+  // Error{bad_data} naming the key and `where` for what write() never wrote.
   void read(const KeyValues& extra, const std::string& where);
 
  private:

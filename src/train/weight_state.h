@@ -14,7 +14,7 @@ class WeightState {
  public:
   // Every function is known before it is run.
   void add(const BoundPlan& function);
-  // Whether the function reads more than this rank's shard of a weight that is not whole, and does
+  // True if the function reads more than this rank's shard of a weight that is not whole, and does
   // not gather it itself.
   bool lacks(const BoundPlan& function) const;
   // It has run.

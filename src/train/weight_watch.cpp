@@ -18,7 +18,7 @@ WeightWatch::WeightWatch(Arenas& arenas, const Layout& layout) : arenas_(arenas)
     one.weight = &slot;
     one.master = layout.find(StateUse::master_remainder, name);
     if (one.master == nullptr) one.master = layout.find(StateUse::master, name);
-    // Of FP16 masters: weights that are rounded from them twice move without a step.
+    // FP16 masters have a scale: weights that are rounded from them twice move without a step.
     if (one.master != nullptr && one.master->type.dtype == Dtype::fp16)
       one.scale = layout.find(StateUse::fixed_scale, name + std::string(kScaleOfMaster));
   }

@@ -1,4 +1,4 @@
-// Whether the first steps of a run move its weights: rates that are too small for the weights'
+// Check that the first steps of a run move its weights: rates that are too small for the weights'
 // format, or are lost in their scale, leave every loss as it was.
 //
 // Looks twice, before the first step and behind the last of the first few, at kSampled elements of
@@ -25,7 +25,7 @@ class WeightWatch {
  private:
   static constexpr int64_t kSampled = int64_t{1} << 15, kPiece = 16;
 
-  // Of one weight: the slots that its values are made of, and where pieces begin.
+  // Samples of one weight: the slots that its values are made of, and where pieces begin.
   struct Sampled {
     const Layout::Slot* weight = nullptr;
     const Layout::Slot* master = nullptr;  // nullptr: there is none

@@ -17,7 +17,7 @@ struct Outcome {
   std::string out, err;
 };
 
-// Of a child: runs the program in this process, or ends with 127.
+// For a child: runs the program in this process, or ends with 127.
 [[noreturn]] inline void become_program(std::vector<std::string> arguments) {
   std::string program = "octet";
   std::vector<char*> words = {program.data()};
@@ -27,12 +27,12 @@ struct Outcome {
   ::_exit(127);
 }
 
-// Of what ended with this status and wrote out.txt and err.txt.
+// Outcome of what ended with this status and wrote out.txt and err.txt.
 inline Outcome outcome_of(const ScratchFolder& folder, int status) {
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, posix_files().read_text(folder / "out.txt"),
           posix_files().read_text(folder / "err.txt")};
 }
-// What a shell does with this line. In the folder lie out.txt and err.txt afterwards.
+// Outcome of this line in a shell. In the folder lie out.txt and err.txt afterwards.
 inline Outcome run_shell(const ScratchFolder& folder, const std::string& line) {
   const std::string to = " >" + (folder / "out.txt") + " 2>" + (folder / "err.txt");
   return outcome_of(folder, std::system((line + to).c_str()));

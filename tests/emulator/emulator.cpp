@@ -23,7 +23,7 @@ alignas(1024) char g_shared[kSharedBytes];
   std::abort();
 }
 
-// Those that meet under one mask of lanes, or as a block.
+// Barrier of threads that meet under one mask of lanes, or as a block.
 struct Barrier {
   unsigned arrived = 0, round = 0;
   Brought brought[2];
@@ -35,7 +35,7 @@ struct Warp {
   Barrier& barrier(uint32_t mask) { return mask == ~0u ? of_all : of_some[mask]; }
 };
 
-// Where a stack goes on, for the compiler's own jumps, which save no more than that.
+// Point where a stack goes on, for the compiler's own jumps, which save no more than that.
 using Continuation = void* [5];
 [[noreturn, gnu::noinline]] void jump(Continuation& to) {
   __builtin_longjmp(to, 1);

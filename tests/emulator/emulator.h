@@ -51,7 +51,7 @@ int capability();
 struct Index {
   unsigned x = 0, y = 0, z = 0;
 };
-// Of the fiber that runs.
+// Indices of the fiber that runs.
 struct Place {
   Index thread, block, grid_size, block_size;
 };
@@ -60,7 +60,7 @@ extern Place place;
 // All threads of the block, or the lanes of `mask` that have not ended, are here.
 void wait_for_block();
 void wait_for_lanes(uint32_t mask);
-// What the lanes of a mask brought that had not ended; it stays until their next exchange but one.
+// Values of a mask's lanes that had not ended; they stay until the lanes' next exchange but one.
 struct Brought {
   uint64_t at[32];
   uint32_t lanes = 0;
@@ -100,7 +100,7 @@ void launch(std::string_view name, dim3 grid, dim3 block, size_t shared_bytes, c
   });
 }
 void* shared_memory();
-// Of the block that runs, counted over all launches.
+// Number of the block that runs, counted over all launches.
 extern uint64_t block_number;
 // Fills a variable of shared memory with ones, bit by bit, where this block meets it first.
 template <typename T>

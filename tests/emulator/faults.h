@@ -6,19 +6,19 @@
 namespace emulator {
 
 void delay_for_jitter(int device);
-// Whether this device's wait of that number returns at once, by a fault.
+// True if this device's wait of that number returns at once, by a fault.
 bool skips_wait(int device, int64_t barrier);
 // The device that skips the wait there, where it is another one; -1: none does.
 int device_that_skips(int device, int64_t barrier);
-// Whether a stream of this device that is asked has not ended, by a fault.
+// True if a stream of this device that is asked has not ended, by a fault.
 bool stream_hangs(int device);
 // Long enough for it to go on.
 void delay_for_fault();
 
-// What launches leave out from now on: nothing, all their blocks, or the last one; a product is one
-// of tiles of 16 x 16. Of products alone: the last factors of each sum, promotion (sums of 8-bit
-// floats are fast), and a bit of a's first code. octet_emulated_omit() sets it, and gives how many
-// blocks have been left out since it was called last, or products been wrong.
+// Parts that launches leave out from now on: nothing, all their blocks, or the last one; a product
+// is one of tiles of 16 x 16. Of products alone: the last factors of each sum, promotion (sums of
+// 8-bit floats are fast), and a bit of a's first code. octet_emulated_omit() sets it, and gives how
+// many blocks have been left out since it was called last, or products been wrong.
 enum class Omitted : int { none, all, last, last_factors, promotion, one_bit };
 Omitted omitted();
 void note_omitted(int64_t n_blocks);

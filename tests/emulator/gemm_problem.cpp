@@ -54,7 +54,7 @@ struct Factor {
   int64_t rows, cols, stride;
   Dtype dtype;
 
-  // Of [cols, rows] where it is transposed.
+  // Values of [cols, rows] where it is transposed.
   std::vector<float> values(bool transposed) const {
     std::vector<float> all(static_cast<size_t>(rows * cols));
     for (int64_t r = 0; r < rows; ++r) {
@@ -179,7 +179,7 @@ void multiply(const GemmParams& p, const GemmCall& call, bool has_alpha) {
   if (call.scale_a != nullptr) scale *= *call.scale_a;
   if (call.scale_b != nullptr) scale *= *call.scale_b;
   alpha *= scale;
-  // Of the last tile.
+  // Origin of the last tile.
   const int64_t m = (p.m - 1) / kTile * kTile, n = (p.n - 1) / kTile * kTile;
   const emulator::Omitted omitted = emulator::omitted();
   bool is_wrong = omitted == emulator::Omitted::all || omitted == emulator::Omitted::last;

@@ -6,8 +6,8 @@
 
 namespace emulator {
 
-// Of a kernel's address, its function's name without namespaces and template arguments; empty while
-// nothing is noted.
+// Name of the function at a kernel's address, without namespaces and template arguments; empty
+// while nothing is noted.
 std::string_view name_of(const void* kernel);
 // One launch, in order, where launches are noted.
 void note_launch(std::string_view name);

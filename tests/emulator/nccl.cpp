@@ -33,7 +33,7 @@ namespace {
 constexpr int kMaxRanks = 16;
 constexpr size_t kLetterBytes = size_t{256} << 10;
 
-// Of one rank to another: full until the other one has read it.
+// Letter of one rank to another: full until the other one has read it.
 struct Letter {
   std::atomic<uint32_t> is_full;
   uint32_t bytes;
@@ -78,7 +78,7 @@ void fail(const char* what) {
   g_state = remote_error;
 }
 
-// What of it goes without waiting; whether anything did.
+// Moves what goes without waiting; true if anything did.
 bool step(ncclComm& comm, Move& move) {
   const bool gives = move.give != nullptr;
   Letter& letter = gives ? comm.shared->letters[comm.rank][move.rank]

@@ -1,4 +1,4 @@
-// Where NCCL's header is found: what the module takes for its ABI is so.
+// The ABI that the module takes for NCCL's is so, where NCCL's header is found.
 #include "backends/cuda/kernels/ranks/nccl_api.h"
 
 #if __has_include(<nccl.h>)

@@ -57,7 +57,7 @@ class Allocations {
     const std::lock_guard lock(mutex_);
     all_.erase(static_cast<std::byte*>(address));
   }
-  // What these hold of at most so many bytes.
+  // Contents of these allocations of at most so many bytes.
   std::map<std::byte*, std::vector<std::byte>> contents(size_t most) {
     const std::lock_guard lock(mutex_);
     std::map<std::byte*, std::vector<std::byte>> found;
@@ -82,7 +82,7 @@ thread_local int t_device = 0;  // each thread's current one, as CUDA has it
 bool g_has_failed = false;
 int64_t g_barriers = 0;  // that this process has passed
 
-// What a handle says.
+// Content of a handle.
 struct Handle {
   pid_t process;
   int file;
@@ -219,7 +219,7 @@ cudaError_t release(void* address) {
   return cudaSuccess;
 }
 
-// What is there goes into a file, which takes the memory's place.
+// The content goes into a file, which takes the memory's place.
 cudaError_t share(cudaIpcMemHandle_t* handle, void* address) {
   Allocation* const found = allocations().at(address);
   if (found == nullptr || found->is_peers) return cudaErrorInvalidValue;
@@ -244,7 +244,7 @@ cudaError_t share(cudaIpcMemHandle_t* handle, void* address) {
   return cudaSuccess;
 }
 
-// As CUDA: no process opens a handle of its own.
+// No process opens a handle of its own, as in CUDA.
 cudaError_t open_shared(void** address, const cudaIpcMemHandle_t& handle) {
   Handle it{};
   std::memcpy(&it, &handle, sizeof(it));

@@ -1,4 +1,4 @@
-// What emulated devices of several processes share: memory by IPC handles, and stream memory
+// State that emulated devices of several processes share: memory by IPC handles, and stream memory
 // operations that wait for flags in it.
 //
 // A device is a process that chose a number with cudaSetDevice. Memory becomes a file of no name

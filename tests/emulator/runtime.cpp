@@ -1,5 +1,5 @@
-// What of CUDA's runtime the module calls: memory of the host, streams that run at once, graphs
-// that repeat their launches. What processes share: processes.h.
+// Calls of CUDA's runtime that the module makes: memory of the host, streams that run at once,
+// graphs that repeat their launches. State that processes share: processes.h.
 #include "emulator.h"
 #include "faults.h"
 #include "processes.h"
@@ -25,7 +25,7 @@ cudaError_t give(void** address, size_t bytes) {
 
 // Launches and copies that wait to be replayed.
 using Recording = std::vector<std::function<void()>>;
-// Of the thread that records, as CUDA has it: what another thread enqueues meanwhile runs at once.
+// Set in the thread that records, as CUDA has it: what another one enqueues meanwhile runs at once.
 thread_local Recording* g_recording = nullptr;
 // This thread has queued something, and its device is not that of the streams.
 thread_local bool t_is_misplaced = false;
@@ -155,7 +155,7 @@ EMULATED(cudaStreamQuery, cudaStream_t) {
 EMULATED(cudaStreamWaitEvent, cudaStream_t, cudaEvent_t, unsigned) {
   return cudaSuccess;
 }
-// Of the host's clock, in the event's place.
+// Time of the host's clock, in the event's place.
 EMULATED(cudaEventCreate, cudaEvent_t* event) {
   return *event = reinterpret_cast<cudaEvent_t>(new double{0}), cudaSuccess;
 }

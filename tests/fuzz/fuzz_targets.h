@@ -1,4 +1,4 @@
-// What the fuzzers call: one function for each kind of input that comes from outside.
+// Targets of the fuzzers: one function for each kind of input that comes from outside.
 //
 // A target hands the bytes to the reader. It may be refused with an Error; anything else (a failed
 // CHECK, another exception, a sanitizer's complaint) is a bug. What is accepted must come back the

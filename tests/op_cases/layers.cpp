@@ -171,7 +171,7 @@ void add_attention(Cases& all) {
         .divisors = {1, 1.5, 4}});
   rope("rope_wide", 9, {.heads = 2, .head_dim = 66});
 
-  // What queries see beside the mask, and the shape of a bias; empty: none.
+  // Ranges of keys that queries see beside the mask, and the shape of a bias; empty: none.
   struct Seen {
     OperandCase begins = none(), ends = none();
     Shape bias = {};
@@ -428,7 +428,7 @@ void add_stores(Cases& all) {
   }
 }
 
-// Of one rank alone; tests/cli/train/ranks_test.cpp has several.
+// Collectives of one rank alone; tests/cli/train/ranks_test.cpp has several.
 void add_collectives(Cases& all) {
   all.push_back({.name = "take_shard",
                  .op = OpCode::take_shard,

@@ -76,8 +76,8 @@ struct OpCase {
 
 using Cases = std::vector<OpCase>;
 
-// What a node says: floats are `dtype`, statistics f32, and the first results as `said` where that
-// is quantized. What lies transposed beside the first is padded to 16 unless it is said too.
+// Types that a node says: floats are `dtype`, statistics f32, the first results as `said` where
+// that is quantized. What lies transposed beside the first is padded to 16 unless it is said too.
 std::vector<ResultType> said_types(OpCode op, Dtype dtype, const std::vector<ResultType>& said);
 
 inline OperandCase tensor(Shape shape, Fill fill = Fill::normal) {
@@ -154,7 +154,7 @@ inline OperandCase lying_transposed(OperandCase operand) {
   return operand;
 }
 
-// Of attention: neither falls within a sequence.
+// True of begins and ends of attention's ranges of keys: neither falls within a sequence.
 inline bool is_key_range(Fill fill) {
   return fill == Fill::doc_starts || fill == Fill::doc_ends || fill == Fill::key_ends;
 }
@@ -168,7 +168,7 @@ bool is_typed(const OpCase& c);
 // and step scalars f32. A case that fixes a storage dtype itself (a remainder) is Typed always.
 Graph case_graph(const OpCase& c, Dtype dtype = Dtype::real);
 reference::Tensors case_inputs(const OpCase& c, uint64_t seed);
-// Of an operand that is not derived.
+// Values of an operand that is not derived.
 std::vector<double> fill_values(const OperandCase& o, std::mt19937_64& random);
 
 inline std::string input_name(size_t i) {

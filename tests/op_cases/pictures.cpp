@@ -52,7 +52,7 @@ void add_unfolds(Cases& all) {
   put("apart", {1, 9, 8, 1}, a);  // a line that no window holds
 }
 
-// Of pictures in one task of a thread or in several, the last of them shorter.
+// Convolutions of pictures in one task of a thread or in several, the last of them shorter.
 void add_convolutions(Cases& all) {
   const auto put = [&](const Shape& x, int64_t n_out, UnfoldAttrs a) {
     a.picture = {x[1], x[2]};

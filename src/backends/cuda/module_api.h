@@ -74,7 +74,7 @@ struct OctetCudaRanks {
   int32_t n_regions, reserved;
   void* const* own;      // regions of this rank, as they were shared
   const int64_t* bytes;  // of each
-  // Of the host's ranks: [n_local][n_regions][OCTET_CUDA_HANDLE_BYTES]; null where n_local is 1
+  // Handles of the host's ranks: [n_local][n_regions][OCTET_CUDA_HANDLE_BYTES]; null: n_local is 1
   const uint8_t* handles;
 };
 
@@ -131,8 +131,8 @@ struct OctetCudaApi {
   int (*copy_out_beside)(void* to_host, const void* from_device, int64_t bytes);
   int (*copy_within)(void* to, const void* from, int64_t bytes);  // queued
   int (*zero)(void* address, int64_t bytes);
-  // Where the byte at `flag` is not 0: 16-bit words of 0x7FC0, which are NaN in bf16, fp16 and f32,
-  // to all of at most OCTET_CUDA_MAX_RANGES ranges; addresses and bytes are even. One launch.
+  // Sets the 16-bit words of at most OCTET_CUDA_MAX_RANGES ranges to 0x7FC0, NaN in bf16, fp16 and
+  // f32, where the byte at `flag` is not 0. Addresses and bytes are even. One launch.
   int (*fill_nan_where)(const void* flag, const struct OctetCudaRange* ranges, int32_t n);
   // Stream 0 is this one of the caller's (a cudaStream_t; null: CUDA's default stream) until it is
   // returned: all that goes there is queued behind the caller's own work.
@@ -147,7 +147,7 @@ struct OctetCudaApi {
   int (*prepare)(const struct OctetCudaKernel* kernel, void** handle);
   int (*launch)(void* handle, const struct OctetCudaLaunch* launch);
   int (*forget)(void* handle);
-  // What is launched between begin and end is recorded and not run.
+  // Launches between begin and end are recorded and not run.
   int (*record_begin)(void);
   int (*record_end)(void** recording);
   int (*record_replay)(void* recording);
@@ -176,8 +176,8 @@ struct OctetCudaApi {
   // Opens the others' regions; kernels between ranks may be prepared from then on.
   int (*connect)(const struct OctetCudaRanks* ranks);
   int (*leave)(void);  // behind the last work between ranks
-  // As synchronize, for so many milliseconds. Then it ends the waiting for other ranks itself, and
-  // fails naming those that did not come.
+  // Like synchronize, for so many milliseconds. Then it ends the waiting for other ranks itself,
+  // and fails naming those that did not come.
   int (*await_ranks)(int32_t milliseconds);
 };
 

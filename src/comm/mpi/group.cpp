@@ -135,7 +135,7 @@ class MpiGroup : public Group {
   bool has_failed_ = false;
 };
 
-// Where rank 0 takes the connections of those that watch it, as all learn by MPI.
+// Place where rank 0 takes the connections of those that watch it, as all learn by MPI.
 tcp::Place meeting_point(MpiGroup& group, const tcp::Socket& listener) {
   tcp::Place place;
   place.rank = group.rank();

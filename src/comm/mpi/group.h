@@ -14,7 +14,7 @@
 
 namespace octet::mpi {
 
-// What the module of this path opens; "" without a problem, else why not.
+// Library that the module of this path opens; "" without a problem, else why not.
 struct Library {
   std::string version, problem;
 };

@@ -1,5 +1,5 @@
-// What the program asks of liboctet_mpi.so, which alone is linked with an MPI library: no types of
-// C++ or of MPI pass between them. One thread at a time calls it.
+// Functions that the program asks of liboctet_mpi.so, which alone is linked with an MPI library: no
+// types of C++ or of MPI pass between them. One thread at a time calls it.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct OctetMpiMove {
   int64_t bytes, stride;
 };
 
-// Those that give int give 0, or another number, and then problem() says what went wrong.
+// Functions that give int give 0, or another number, and then problem() says what went wrong.
 struct OctetMpiApi {
   int32_t version;
   // Once in a process: makes it one of the ranks that the launcher started.

@@ -228,7 +228,7 @@ void Control::watch() {
     for (size_t i = 0; i < asked.size(); ++i) {
       if (asked[i].revents != 0) receive(links_[i]);
     }
-    // Where this process itself was stopped, the others' silence cannot be told from its own.
+    // The others' silence cannot be told from this process's own where it was stopped itself.
     tick(std::min(since(looked), 2 * pause));
     looked = Clock::now();
     if (has_failed_ && !failed_at) failed_at = looked;

@@ -33,7 +33,7 @@ struct Call {
   }
 };
 
-// What goes one way between two ranks, in a collective.
+// Data that go one way between two ranks, in a collective.
 struct Flow {
   Call call;
   std::byte* data = nullptr;
@@ -43,7 +43,7 @@ struct Flow {
   int64_t whole() const { return static_cast<int64_t>(sizeof(Call)) + bytes; }
   bool is_done() const { return !is_wanted || done == whole(); }
   bool has_call() const { return done >= static_cast<int64_t>(sizeof(Call)); }
-  // What is left, at most as much as is moved at once.
+  // Remaining parts, at most as much as is moved at once.
   int parts(std::array<iovec, 2>& parts) {
     const auto head = static_cast<int64_t>(sizeof(Call));
     int n = 0;

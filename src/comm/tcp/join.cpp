@@ -51,7 +51,7 @@ bool has_closed(const Socket& socket) {
   return ::recv(socket.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
-// What is wrong with a rank that says hello to rank 0; "": nothing.
+// Fault of a rank that says hello to rank 0; "": none.
 std::string fault_of(const Hello& hello, const Place& place, const std::vector<Socket>& star) {
   if (hello.protocol != kProtocol)
     return fmt::format("[ranks] rank {} is another version of octet than rank 0", hello.rank);
@@ -125,7 +125,7 @@ Socket find_root(const Place& place) {
               seconds_text(place.patience), problem);
 }
 
-// Where each rank takes connections for the mesh.
+// Addresses and ports where each rank takes connections for the mesh.
 struct Listening {
   std::vector<std::string> addresses;
   std::vector<int> ports;
@@ -149,8 +149,8 @@ struct Listening {
   }
 };
 
-// As rank 0 sees them. Ranks of its own machine may have come over the loopback, which is no
-// address for those of other machines.
+// Addresses as rank 0 sees them. Ranks of its own machine may have come over the loopback, which is
+// no address for those of other machines.
 Listening listening_of(const Place& place, const std::vector<Socket>& star,
                        const std::vector<int>& ports) {
   Listening result{.addresses = {place.addresses[0]}, .ports = ports};

@@ -20,7 +20,7 @@ namespace {
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
-// What a name stands for; `problem` where it stands for nothing.
+// Addresses that a name stands for; `problem` where it stands for nothing.
 Addresses resolve(const std::string& address, int port, std::string& problem) {
   addrinfo wanted{};
   wanted.ai_socktype = SOCK_STREAM;

@@ -43,7 +43,7 @@ Socket connect_to(const std::string& address, int port, Clock::time_point until,
 // The next connection; none by then.
 Socket accept_from(const Socket& listener, Clock::time_point until);
 
-// Whether all bytes went, or came, by then.
+// True if all bytes went, or came, by then.
 bool send_all(const Socket& socket, const void* data, size_t bytes, Clock::time_point until);
 bool receive_all(const Socket& socket, void* data, size_t bytes, Clock::time_point until);
 template <typename T>
@@ -62,10 +62,10 @@ std::optional<T> receive_value(const Socket& socket, Clock::time_point until) {
 std::string own_address(const Socket& socket);
 std::string peer_address(const Socket& socket);
 bool is_loopback(const std::string& numeric_address);
-// Where other hosts may reach this one; then its loopback.
+// Addresses at which other hosts may reach this one; then its loopback.
 std::vector<std::string> addresses_of_this_host();
 
-// Whether what was sent has found no answer for so long, though the other end's system would give
+// True if what was sent has found no answer for so long, though the other end's system would give
 // one whatever its program does: the connection is lost, or the other machine is.
 bool is_unanswered(const Socket& socket, std::chrono::milliseconds time);
 

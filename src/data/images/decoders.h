@@ -19,7 +19,7 @@ Image decode_png(std::span<const std::byte> bytes, const std::string& name,
 Image decode_jpeg(std::span<const std::byte> bytes, const std::string& name,
                   const PictureLimits& limits);
 
-// Where the error callback of a library goes, and what it says there.
+// The place where the error callback of a library goes, and what it says there.
 struct DecoderJump {
   std::jmp_buf place;
   char problem[256] = {};

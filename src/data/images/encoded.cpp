@@ -204,7 +204,7 @@ class FolderImages : public ImageSource {
       throw Error(ErrorCode::bad_data,
                   "[images] '{}': expected a folder of pictures for each class, got none", path);
     }
-    // What is held out at the end is then of all classes.
+    // Pictures held out at the end are then of all classes.
     std::ranges::sort(pictures_, {}, [&](const Picture& one) {
       const std::string name = one.path.substr(path.size());
       return std::pair(xxh64(as_bytes(name)), name);

@@ -13,10 +13,10 @@
 namespace octet {
 namespace {
 
-// As cinfo.client_data.
+// The target of cinfo.client_data.
 struct JpegInput {
   DecoderJump jump = {};
-  // What is missing in the data of pixels, which the library makes up.
+  // Data of pixels that is missing, which the library makes up.
   char warning[JMSG_LENGTH_MAX] = {};
   int max_scans = 0;
 };

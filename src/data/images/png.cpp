@@ -39,7 +39,7 @@ class PngReader {
     CHECK(png_ != nullptr);
     info_ = png_create_info_struct(png_);
     CHECK(info_ != nullptr);
-    // Of what a chunk unpacks to.
+    // The limit is on what a chunk unpacks to.
     png_set_chunk_malloc_max(png_, std::max<uint64_t>(n_bytes_, limits_.chunk_bytes));
   }
   ~PngReader() { png_destroy_read_struct(&png_, &info_, nullptr); }

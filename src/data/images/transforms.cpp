@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kFractionBits = 22;
 
-// What an output pixel is made of: input pixels from `first` on.
+// Input pixels that make an output pixel, from `first` on.
 struct Taps {
   int64_t first = 0;
   std::vector<int32_t> weights;

@@ -1,4 +1,4 @@
-// What a picture goes through before a model sees it: pure functions of the picture and, where they
+// Transforms of a picture before a model sees it: pure functions of the picture and, where they
 // choose, of (seed, row), so that a resumed run sees the same pixels.
 #pragma once
 
@@ -41,8 +41,8 @@ constexpr auto value_names(ImageCrop) {
   return name_list("center", "random", "random_resized");
 }
 
-// What a part of a picture is like: of ranges [low, high] its area, as a share of the picture's,
-// and its width over its height.
+// A part of a picture: ranges [low, high] of its area, as a share of the picture's, and of its
+// width over its height.
 struct RandomPart {
   double scale[2] = {0.08, 1}, ratio[2] = {3.0 / 4, 4.0 / 3};
 };

@@ -9,7 +9,7 @@
 namespace octet {
 namespace {
 
-// What stands between two texts.
+// The part between two texts.
 std::string between(const std::string& text, std::string_view before, std::string_view behind) {
   if (!text.starts_with(before) || !text.ends_with(behind) ||
       text.size() < before.size() + behind.size()) {

@@ -101,7 +101,7 @@ std::optional<MmluQuestion> next_question(CsvRows& rows) {
   return question;
 }
 
-// What stands before each question of a subject.
+// Text before each question of a subject.
 std::string preamble_of(const TaskQuery& query, const std::string& dev, std::string subject,
                         int64_t shots) {
   std::ranges::replace(subject, '_', ' ');

@@ -156,7 +156,7 @@ uint64_t hash_of(const std::string& text) {
   return hash.digest();
 }
 
-// Whether a text's scales depend on those beside it.
+// True if a text's scales depend on the texts beside it.
 bool measures_scales(const ModelSource& source) {
   if (predicts_scales(source.recipe)) return false;
   return measures_batches(find_recipe(source.recipe)) || !source.recipe_options.overrides.empty();

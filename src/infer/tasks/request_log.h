@@ -18,7 +18,7 @@
 
 namespace octet {
 
-// Of the weights' files: names, sizes and samples of their bytes.
+// Fingerprint of the weights' files: names, sizes and samples of their bytes.
 std::string model_fingerprint(const Files& files, const ModelSource& source);
 
 class RequestLog {
@@ -42,8 +42,8 @@ class RequestLog {
   std::unique_ptr<FileWriter> file_;
 };
 
-// What the answers of a model with a recipe depend on beside weights and request, so that stored
-// ones are taken for the same evaluation alone.
+// Limits that the answers of a model with a recipe depend on beside weights and request, so that
+// stored ones are taken for the same evaluation alone.
 struct AnswerLimits {
   int64_t batch = 0;       // texts at a time
   int64_t longest = 0;     // tokens of a text, behind which its left is cut

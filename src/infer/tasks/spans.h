@@ -39,7 +39,7 @@ struct SpanTask {
 SpanTask read_span_task(const Files& files, const std::string& path, const Tokenizer& tokenizer,
                         const SpanTaskOptions& options, const Log& log);
 
-// Of one window, [tokens of the row, 2] f32: logits of the first and of the last token.
+// Logits of one window, [tokens of the row, 2] f32: of the first and of the last token.
 using SpanLogits = std::span<const float>;
 
 // The answer to a question: of all its windows the tokens first .. last of the context, first <=
@@ -51,7 +51,7 @@ std::string best_answer(std::string_view context, std::span<const TokenSpan> tok
                         std::span<const AnswerWindow> windows, std::span<const SpanLogits> logits,
                         const AnswerRule& rule);
 
-// Of each question, in order.
+// Scores of each question, in order.
 struct SpanScores {
   std::vector<std::string> answers;  // "" of one that is left out
   std::vector<double> exact, f1;     // infer/metrics.h

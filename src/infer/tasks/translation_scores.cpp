@@ -60,7 +60,7 @@ bool is_digit(char c) {
 bool is_stop(char c) {
   return c == '.' || c == ',';
 }
-// Of ASCII all symbols but apostrophe, comma, hyphen and full stop; and the space.
+// All symbols of ASCII but apostrophe, comma, hyphen and full stop; and the space.
 bool is_symbol(char c) {
   const auto within = [&](char first, char last) { return c >= first && c <= last; };
   return within('{', '~') || within('[', '`') || within(' ', '&') || within('(', '+') ||
@@ -144,7 +144,7 @@ struct BleuCounts {
   }
 };
 
-// Of each order the n-grams of the text, of the reference, and of both.
+// Counts of n-grams of each order: of the text, of the reference, and of both.
 struct ChrfCounts {
   struct Order {
     int64_t text = 0, reference = 0, both = 0;

@@ -33,7 +33,7 @@ std::vector<PictureQuestion> read_picture_questions(const Files& files, const st
 std::string vqa_answer(std::string_view answer);
 bool is_right(const std::string& answer, const PictureQuestion& question);
 
-// What the model answers to each, by its chat template: the most probable tokens.
+// Answers of the model to each question, by its chat template: the most probable tokens.
 struct VqaOptions {
   int64_t batch = 8, max_tokens = 200;
 };

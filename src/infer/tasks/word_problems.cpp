@@ -55,8 +55,8 @@ struct Problem {
   std::optional<std::string> number;  // none where the answer is none
 };
 
-// Of NumGLUE's own files, whose kinds are its eight tasks, or {"question", "answer"}. Comparisons,
-// spans of a passage and inference (kinds 3, 6, 7) have no number.
+// Problem of NumGLUE's own files, whose kinds are its eight tasks, or {"question", "answer"}.
+// Comparisons, spans of a passage and inference (kinds 3, 6, 7) have no number.
 Problem numglue_problem(const OrderedJson& row) {
   const std::string kind = row.contains("type") ? text_of(row, "type") : "";
   constexpr std::string_view kWithNumbers[] = {"",       "Type_1", "Type_2",

@@ -50,7 +50,7 @@ AttentionShapes check_attention(std::string_view op, const Attrs& attrs) {
           {rows * a.heads}};
 }
 
-// Where the operands are that say what queries see.
+// Slots of the operands that say what queries see.
 struct MaskSlots {
   SlotId key_begins, key_ends, bias;
 };
@@ -135,7 +135,7 @@ Values vjp_attention(Builder& b, const VjpCall& call) {
 // Batch B, kv heads K, query heads of one kv head G, queries T, keys S, head size D.
 class Heads {
  public:
-  // Of these what there is.
+  // Operands that say what queries see, as far as they are there.
   struct Masks {
     ValueId positions = kNoValue, key_begins = kNoValue, key_ends = kNoValue, bias = kNoValue;
   };
@@ -204,7 +204,7 @@ class Heads {
     const ValueId curve = capped(b_.scaled(over_head_dim(q, k), a_.scale));
     return b_.mul(ds, b_.sub(b_.fill(square(), 1), b_.unary(OpCode::square, curve)));
   }
-  // Whether a query may see no key, for what it says itself.
+  // True if a query may see no key, for what it says itself.
   bool has_empty_rows() const {
     return masks_.key_begins != kNoValue || masks_.key_ends != kNoValue ||
            masks_.bias != kNoValue || (a_.mask == AttentionMask::causal && a_.q_len > a_.kv_len);
@@ -215,7 +215,7 @@ class Heads {
     const ValueId is_above = b_.less(b_.fill_like(x, low), x);
     return b_.select(is_above, x, b_.fill_like(x, otherwise));
   }
-  // What a query at a negative position has instead of 0 / 0, of x [B, K, G, T, ...].
+  // x [B, K, G, T, ...] with `otherwise` for a query at a negative position, in place of 0 / 0.
   ValueId seen(ValueId x, double otherwise) const {
     if (masks_.positions == kNoValue) return x;
     const Shape box = b_.shape(x);
@@ -237,7 +237,7 @@ class Heads {
 
  private:
   ValueId capped(ValueId s) const { return b_.unary(OpCode::tanh, b_.scaled(s, 1 / a_.softcap)); }
-  // Of each batch entry and kv head, over these axes of x and of y.
+  // Dot of each batch entry and kv head, over these axes of x and of y.
   ValueId dot(ValueId x, ValueId y, const Shape& over_x, const Shape& over_y) const {
     const DotAttrs attrs{
         .batch_a = {0, 1}, .batch_b = {0, 1}, .contract_a = over_x, .contract_b = over_y};

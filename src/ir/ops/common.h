@@ -35,14 +35,14 @@ inline TensorType real(Shape shape) {
 TensorType per_tensor(Dtype dtype, Shape shape);
 // The type of a quantized result, as the node says it; throws where it says none.
 ResultType said_of(std::string_view op, Said said, size_t result);
-// Of what an op with a quantizer in it makes first, and of its transpose where it makes `both`.
+// Types of an op's first codes, which a quantizer in it makes, and of their transpose for `both`.
 ResultTypes said_codes(std::string_view op, Said said, bool both, size_t transposed);
 // quantize, or quantize_both of two types.
 Values emit_quantize(Builder& b, const QuantizeAttrs& attrs, ValueId x, ValueId scale,
                      const ResultTypes& types);
 // The types of what that makes, of operands x and scale.
 Results quantized_types(const QuantizeAttrs& attrs, Types in, const ResultTypes& types);
-// Of delayed_scale, whose history is of this type: that of its next one.
+// Type of the next history of delayed_scale, whose history is of this type.
 TensorType next_history(const TensorType& history);
 // The type of a result that only moves what `from` holds: exact for integers and quantized data.
 TensorType moved(const TensorType& from, Shape shape);
@@ -74,7 +74,7 @@ inline size_t at(int64_t axis) {
 }
 // The shape without these axes.
 Shape without(const Shape& shape, const Shape& axes);
-// What stands in the shape at these axes, in their order.
+// Dimensions of the shape at these axes, in their order.
 Shape at_axes(const Shape& shape, const Shape& axes);
 // 0, 1, ..., n - 1
 Shape iota_axes(size_t n);

@@ -226,7 +226,7 @@ Results infer_batched_gemm(const Attrs& attrs, Types in) {
   return {real({x[0], m, n})};
 }
 
-// As those of gemm, of each of the batch.
+// Gradients as gemm's, of each GEMM of the batch.
 Values vjp_batched_gemm(Builder& b, const VjpCall& call) {
   using S = BatchedGemm;
   const auto& t = std::get<BatchedGemmAttrs>(call.node.attrs);

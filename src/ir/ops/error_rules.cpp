@@ -96,7 +96,7 @@ Error rescale(ErrorBounds& e, const Node& node) {
   return e.sum(y, e.error(x) == kNoValue ? kNoValue : e.b.rescale(e.error(x), e.size(factor)));
 }
 
-// Of reduce_sum and scatter_add.
+// Error of reduce_sum and scatter_add.
 Error sum(ErrorBounds& e, const Node& node) {
   ValueIds operands = e.values(node.operands);
   operands[0] = e.sum(e.size(first(node)), e.error(first(node)));

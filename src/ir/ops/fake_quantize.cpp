@@ -1,5 +1,4 @@
-// What post-training quantization does to an activation whose scale is its own: quantize, then
-// dequantize.
+// Post-training quantization of an activation whose scale is its own: quantize, then dequantize.
 //   fake_quantize(x): y[r,c] = scale[r,g] * decode(encode(x[r,c] / scale[r,g])), g = c / group
 //   scale of the group's finite maximum: formats/quantize.h's rule, linear in f32, or with `power`
 //   the power of two of MX (RCEIL)

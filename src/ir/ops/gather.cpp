@@ -67,7 +67,7 @@ Values decompose_embedding_grad(Builder& b, const Node& node) {
   return {b.emit1(OpCode::scatter_add, node.attrs, node.operands)};
 }
 
-// Of the table only the rows that are looked up move.
+// Only the rows of the table that are looked up move.
 Cost cost_lookup(const Graph& graph, const Node& node) {
   const auto index = static_cast<double>(graph.type(node.operands[1]).n_bytes());
   const auto result = static_cast<double>(graph.type(node.results[0]).n_bytes());

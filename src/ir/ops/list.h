@@ -5,7 +5,7 @@
 
 namespace octet::ops {
 
-// Of amax_quantize: how many `maximum` there may be.
+// The most `maximum` that amax_quantize may have.
 inline constexpr int kMaxMaxima = 8;
 
 inline constexpr OpRow kRows[] = {

@@ -16,7 +16,7 @@
 namespace octet::ops {
 namespace {
 
-// Of an op with this name.
+// Smoothing of an op with this name.
 double smoothing_of(std::string_view op, const Attrs& attrs) {
   const double s = std::get<CrossEntropyAttrs>(attrs).smoothing;
   if (!(s >= 0 && s < 1)) fail(op, "smoothing must be in [0, 1), got {}", s);
@@ -64,13 +64,13 @@ Values vjp_cross_entropy(Builder& b, const VjpCall& call) {
   return {dlogits, kNoValue, kNoValue};
 }
 
-// Whether class v is row t's label, [T, V].
+// True where class v is row t's label, [T, V].
 ValueId is_label(Builder& b, ValueId labels, const Shape& shape) {
   const ValueId classes = b.iota(shape, 1);
   return b.equal(classes, b.broadcast(labels, shape, {0}));
 }
 
-// Whether a row has a label, [T].
+// True where a row has a label, [T].
 ValueId is_labelled(Builder& b, ValueId labels, const Shape& shape) {
   const ValueId label = b.unary(OpCode::cast, labels);
   const ValueId last = b.fill_like(label, static_cast<double>(shape[1] - 1));
@@ -83,7 +83,7 @@ ValueId or_zero(Builder& b, ValueId condition, ValueId x) {
   return b.select(condition, x, b.fill_like(x, 0));
 }
 
-// What no label picks is not multiplied by 0: it may be infinite.
+// Logits that no label picks are not multiplied by 0: they may be infinite.
 Values decompose_cross_entropy(Builder& b, const Node& node) {
   const ValueId logits = node.operands[0], labels = node.operands[1];
   const Shape shape = b.shape(logits);

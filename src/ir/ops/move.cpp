@@ -1,4 +1,4 @@
-// What makes or moves elements. Every dtype passes through unchanged, codes included.
+// Ops that make or move elements. Every dtype passes through unchanged, codes included.
 #include <algorithm>
 
 #include "ir/ops/common.h"

@@ -12,7 +12,7 @@
 namespace octet::ops {
 namespace {
 
-// Of a centred norm; kNoValue of others.
+// Known mean of a centred norm; kNoValue of others.
 template <typename Op>
 ValueId known_mean(const Node& node) {
   if constexpr (requires { Op::known_mean; }) return node.in(Op::known_mean);

@@ -1,4 +1,4 @@
-// What norms share with the ops that have a norm in them.
+// Parts that norms share with the ops that have a norm in them.
 #pragma once
 
 #include "ir/ops/common.h"

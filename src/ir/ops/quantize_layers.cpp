@@ -77,7 +77,7 @@ Types layer_operands(const QuantizedLayer& op, Types in) {
   return in.first(std::min<size_t>(in.size(), op.given_scale));
 }
 
-// Those that the op has, in order: mean, rstd.
+// Slots of the statistics that the op has, in order: mean, rstd.
 std::vector<SlotId> known_statistics(const QuantizedLayer& op) {
   std::vector<SlotId> slots;
   if (op.known_mean != kNoSlot) slots.push_back(op.known_mean);
@@ -97,7 +97,7 @@ void need_statistics(const QuantizedLayer& op, Types in) {
   }
 }
 
-// Of operands that are codes already nothing is kept.
+// Nothing is kept of operands that are codes already.
 void add_kept(const QuantizedLayer& op, const QuantizedLayerAttrs& attrs, Types in, Said said,
               Results& results) {
   if (attrs.kept_target == 0) return;

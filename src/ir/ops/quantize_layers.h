@@ -18,7 +18,7 @@ struct QuantizedLayer {
   // The layer's statistics, with which the two others go together.
   size_t n_statistics() const { return (mean == kNoSlot ? 0 : 1) + (rstd == kNoSlot ? 0 : 1); }
 };
-// What every one of them has first.
+// Results that every one of them has first.
 inline constexpr SlotId kLayerQ = 0, kLayerScale = 1, kLayerNonfinite = 2;
 
 // nullptr where the op is none.

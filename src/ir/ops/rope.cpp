@@ -30,7 +30,7 @@ struct YarnRamp {
   double share(double i) const { return std::clamp((i - low) / (high - low), 0.0, 1.0); }
 };
 
-// Of the angles before they are scaled one by one.
+// Base of the angles before they are scaled one by one.
 double base_of(const RopeAttrs& a) {
   if (a.scaling != RopeScaling::dynamic) return a.theta;
   const auto original = static_cast<double>(a.original_max_position);

@@ -89,7 +89,7 @@ Values vjp_same(Builder&, const VjpCall& call) {
   return {call.dresults[0]};
 }
 
-// What is meant for the gradient happens to it as it comes back, by the same further operands.
+// Applies the op to the gradient as it comes back, if meant for it, by the same further operands.
 template <typename A>
 Values vjp_directed(Builder& b, const VjpCall& call) {
   auto attrs = std::get<A>(call.node.attrs);

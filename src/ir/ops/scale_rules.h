@@ -23,7 +23,7 @@ Rule gemm, batched_gemm, bias_add, column_sum, rms_norm, rms_norm_grad, layer_no
     attention, attention_grad, gated_act, gated_act_grad, gelu, gelu_grad, cross_entropy,
     cross_entropy_grad;
 Rule global_norm, update;
-// Of a composed op by the rules of its steps, constants among them, in their order.
+// Rule of a composed op by those of its steps, constants among them, in their order.
 Rule of_steps;
 // The call's op on data.
 ValueId emit(Scaler& s, const ScaleCall& call, ValueIds data);

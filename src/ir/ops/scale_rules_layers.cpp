@@ -10,7 +10,7 @@
 namespace octet::ops::scale {
 namespace {
 
-// As the readers want it.
+// Result as the readers want it.
 Scaled finished(Scaler& s, const ScaleCall& call, const Scaled& y) {
   return call.wants_unscaled ? s.unscaled(y) : y;
 }
@@ -27,8 +27,8 @@ Scaled weight_of(const ScaleCall& call, size_t slot) {
   return has(call, slot) ? call[slot] : Scaled{};
 }
 
-// Where x and a bias are summed: x's own scale, but where the bias is so much larger that FP16
-// might not hold it there.
+// Scale of the sum of x and a bias: x's own, but where the bias is so much larger that FP16 might
+// not hold it there.
 Scale with_bias(Scaler& s, const Scaled& x, const Scaled& bias) {
   constexpr int kMaxBias = 10;
   if (bias.is_any) return {x.log2, x.factor};
@@ -314,7 +314,7 @@ Scales cross_entropy_grad(Scaler& s, const ScaleCall& call) {
                  predicted, scale.factor)};
 }
 
-// Of the gradients themselves.
+// Norm of the gradients themselves.
 Scales global_norm(Scaler& s, const ScaleCall& call) {
   Values data;
   for (const Scaled& x : call.in) data.push_back(s.unscaled(x).data);

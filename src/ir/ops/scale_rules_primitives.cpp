@@ -73,7 +73,7 @@ Scales rescale(Scaler& s, const ScaleCall& call) {
   return {y};
 }
 
-// What is rounded to a narrower dtype means another number at another scale, an infinity too.
+// A value rounded to a narrower dtype means another number at another scale, an infinity too.
 Scales cast_in(Scaler& s, const ScaleCall& call) {
   Scaled y = same(s, call)[0];
   y.is_any = false;
@@ -201,7 +201,7 @@ Scales pad_at_run_time(Scaler& s, const ScaleCall& call, PadAttrs attrs) {
 
 }  // namespace
 
-// What is padded with must mean the same at x's scale.
+// Padding must mean the same at x's scale.
 Scales pad(Scaler& s, const ScaleCall& call) {
   PadAttrs attrs = std::get<PadAttrs>(call.node.attrs);
   const Scaled& x = call[0];
@@ -232,7 +232,7 @@ Scales reduce_window(Scaler& s, const ScaleCall& call) {
   return {s.made(emit(s, call, {x.data}), x.log2, predicted, x.factor)};
 }
 
-// As many addends as windows hold a pixel, on average.
+// Sums of as many addends as windows hold a pixel, on average.
 Scales fold(Scaler& s, const ScaleCall& call) {
   const auto& a = std::get<UnfoldAttrs>(call.node.attrs);
   double n = 1;

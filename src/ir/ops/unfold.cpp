@@ -188,7 +188,7 @@ Values vjp_convolution(Builder& b, const VjpCall& call) {
 Cost cost_convolution(const Graph& graph, const Node& node) {
   const auto& [windows, role] = std::get<ConvolutionAttrs>(node.attrs);
   const bool is_wgrad = role == GemmRole::wgrad;
-  // Of the result of one product.
+  // Shape of the result of one product.
   const Shape& y =
       graph.type(is_wgrad || role == GemmRole::dgrad ? node.in(Binary::a) : node.out(Binary::y))
           .shape;

@@ -113,7 +113,7 @@ Results infer_adamw_step(const Attrs& attrs, Types in) {
   return with_amax_results(OpCode::adamw_step, attrs, std::move(results));
 }
 
-// Of a state that load_state reads: what lies beside it.
+// Checks a state; rest: of one that load_state reads, what lies beside it.
 void need_state(std::string_view op, const TensorType& x, const TensorType& rest) {
   if (x.is_scaled()) {
     if (!is_moment_format(x.dtype) || x.granularity.scale != Dtype::u32)

@@ -1,4 +1,4 @@
-// What a model is trained for: a loss over its outputs and over inputs of the loss's own.
+// Loss that a model is trained for: over its outputs and over inputs of the loss's own.
 //
 //   loss = inv_n * sum over its items of their losses,   inv_n = 1 / N
 // N counts the items of all micro-batches and ranks of a step, so that neither how rows are cut
@@ -32,12 +32,12 @@ struct LossValues {
   std::vector<Metric> metrics = {};  // the first one's mean is what an evaluation calls the loss
 };
 
-// What a run says of its losses; each reads what it knows.
+// Options that a run says of its losses; each reads what it knows.
 struct LossOptions {
   double smoothing = 0;  // of labels, in [0, 1): the share that all classes or tokens have alike
   double temperature = 0.05;  // of contrastive: cosines are divided by it
-  // Of pairwise and of losses of two answers: how far the model may go from the reference, or what
-  // rewards are multiplied by; of simpo, the margin that is asked for.
+  // Parameters of pairwise and of losses of two answers: how far the model may go from the
+  // reference, or what rewards are multiplied by; of simpo, the margin that is asked for.
   double beta = 0.1, gamma = 0.5;
   int64_t negatives = 0;  // of contrastive: rows of a sample that do not mean the same
   bool operator==(const LossOptions&) const = default;
@@ -49,7 +49,7 @@ struct LossCall {
   LossOptions options = {};
 };
 
-// What the figures of an evaluation are of numbers beside those that they should be:
+// Figures of an evaluation, of numbers beside those that they should be:
 //   rank_correlation  "spearman", Spearman's correlation
 //   label_sets        of logits, where a row has the labels of those above 0 and should have those
 //                     above 0.5: "subset_accuracy" and "micro_f1" (infer/metrics.h)

@@ -1,4 +1,4 @@
-// Of each row any number of classes, each by itself: the binary cross entropy of a logit x with a
+// Any number of classes for each row, each by itself: the binary cross entropy of a logit x with a
 // target t in [0, 1], log(1 + e^x) - x t, as PyTorch's BCEWithLogitsLoss, whose mean is over all
 // rows and classes. A target that is NaN does not count.
 #include "nn/blocks.h"

@@ -19,7 +19,7 @@ LossValues label_values(Builder& b, const LabelLoss& all) {
   return {all.loss, {{"nll", all.nll}, {"correct", as_numbers(b, all.correct)}}};
 }
 
-// As (x + |x|) / 2 + log(1 + e^-|x|): nothing overflows, and the gradient at 0 is 1/2.
+// softplus = (x + |x|) / 2 + log(1 + e^-|x|): nothing overflows, and the gradient at 0 is 1/2.
 ValueId softplus(Builder& b, ValueId x) {
   const ValueId size = b.unary(OpCode::abs, x);
   const ValueId rest = b.plus(b.unary(OpCode::exp, b.neg(size)), 1);

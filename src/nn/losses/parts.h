@@ -1,4 +1,4 @@
-// What losses share: primitives on numbers of rows and tokens.
+// Primitives that losses share, on numbers of rows and tokens.
 #pragma once
 
 #include "ir/builder.h"
@@ -20,9 +20,9 @@ LabelLoss label_loss(Builder& b, ValueId logits, ValueId labels, ValueId inv_n,
 LossValues label_values(Builder& b, const LabelLoss& all);
 // log(1 + e^x), whose gradient is the logistic function at 0 too.
 ValueId softplus(Builder& b, ValueId x);
-// Of samples of R rows each, [R n, ...]: rows `row`, R + row, 2 R + row, ..., [n, ...].
+// Rows `row`, R + row, 2 R + row, ... of samples of R rows each, [R n, ...] -> [n, ...].
 ValueId row_of_samples(Builder& b, ValueId x, int64_t row, int64_t rows_per_sample);
-// Of [2 n, ...]: rows 0, 2, 4, ..., and those behind them, [n, ...].
+// Rows 0, 2, 4, ... of [2 n, ...], and those behind them, [n, ...].
 struct Pairs {
   ValueId first = kNoValue, second = kNoValue;
 };

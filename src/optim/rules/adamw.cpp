@@ -43,7 +43,7 @@ class AdamwUpdate {
   }
 
  private:
-  // What is read and written: the weight (no use), or a state.
+  // Value that is read and written: the weight (no use), or a state.
   struct Kept {
     SlotId next;  // the result that follows it
     StateUse use = StateUse::none;

@@ -45,9 +45,9 @@ class Deal {
  public:
   explicit Deal(std::span<UpdateBuilder> all);
 
-  // Of this rank's shards of all matrices the whole ones [rows, cols] that it works on.
+  // The whole matrices [rows, cols] that this rank works on, of its shards of all matrices.
   ValueIds out(const ValueIds& shards);
-  // Of the results [count, rows, cols], all the matrices: this rank's shards of them.
+  // This rank's shards of all the matrices, of the results [count, rows, cols].
   ValueIds back(ValueId results);
 
  private:
@@ -108,7 +108,7 @@ class NewtonSchulz {
   explicit NewtonSchulz(UpdateBuilder& u)
       : u_(u), is_tall_(u.attrs().shape[0] > u.attrs().shape[1]) {}
 
-  // Of each of these BF16 matrices.
+  // The Orthogonal of each of these BF16 matrices.
   Orthogonal run(const ValueIds& matrices) {
     Builder& b = u_.b();
     ValueIds scaled;
@@ -121,7 +121,7 @@ class NewtonSchulz {
   }
 
  private:
-  // What global_norm clips to: less than the 1e-6 that it adds to the norm, so that it clips all.
+  // Norm that global_norm clips to: below the 1e-6 that it adds to the norm, so that it clips all.
   static constexpr double kNorm = 0x1p-20;
 
   ValueId normalized(ValueId x) {

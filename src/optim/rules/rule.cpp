@@ -129,7 +129,7 @@ ValueId UpdateBuilder::max_over_ranks(ValueId x) {
   return attrs_.ranks == 1 ? x : builder_.max_over_ranks(attrs_.ranks, x);
 }
 
-// What a rule stores in FP16 with one scale a tensor (ir/fixed_scale.h).
+// State that a rule stores in FP16 with one scale a tensor (ir/fixed_scale.h).
 HalfState load_half(UpdateBuilder& u, ValueId value, std::string_view site, double first) {
   const ValueId kept = u.state(StateUse::fixed_scale, site);
   const ValueId is_set = u.b().less(u.constant(0), kept);

@@ -24,13 +24,13 @@ struct RuleState {
   std::string_view site = {};  // of states that belong to a site: behind the parameter's name
 };
 
-// Of a weight's state in this format.
+// Type of a weight's state in this format.
 TensorType state_type(const TensorType& weight, Dtype dtype, const OptimPolicy& policy);
 // The state, and behind it the scale where it is FP16: the fixed_scale of this site.
 void add_state(std::vector<RuleState>& states, StateUse use, const TensorType& type,
                std::string_view scale);
 inline constexpr std::string_view kScaleOfMaster = ".w";
-// What is kept beside the weight, if anything is.
+// The master that is kept beside the weight, if one is.
 void add_master(std::vector<RuleState>& states, const TensorType& weight,
                 const OptimPolicy& policy);
 
@@ -89,7 +89,7 @@ class UpdateBuilder {
   UpdateBuilder(Builder& builder, Scalars& scalars, const Node& update, ValueIds operands,
                 const PolicyBySize& policy);
 
-  // What is appended from here on is of this parameter.
+  // Nodes that are appended from here on are of this parameter.
   void begin() { builder_.tag = node_.tag; }
   const Node& node() const { return node_; }
 

@@ -7,7 +7,7 @@
 
 namespace octet {
 
-// Of momentum, moment1, moment2: these states, the master, and what lies beside the states.
+// States of these uses (momentum, moment1, moment2), the master, and what lies beside the states.
 std::vector<RuleState> stored_states(const TensorType& weight, const OptimPolicy& policy,
                                      std::span<const StateUse> uses);
 // The momentum, if there is one.
@@ -22,8 +22,8 @@ class StoredUpdate {
   Term gradient() const { return {u_.gradient(), u_.grad_scale()}; }
   ValueId load(StateUse use) { return loaded(use).value; }
   void store(StateUse use, ValueId next);
-  // What the weight goes along: g without momentum; else the momentum, to which g comes times
-  // `share` and which is stored, or with nesterov g plus its share. dtype: of what is made here.
+  // Direction of the weight: g without momentum; else the momentum, to which g comes times `share`
+  // and which is stored, or with nesterov g plus its share. dtype: of what is made here.
   Term direction(const Term& g, ValueId share, Dtype dtype = Dtype::f32);
   void store_weight(ValueId next);
 

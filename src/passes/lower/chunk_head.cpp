@@ -25,13 +25,13 @@ struct Head {
   }
 };
 
-// Of a GEMM that reads its two factors alone; nullptr of any other node.
+// Attributes of a GEMM that reads its two factors alone; nullptr of any other node.
 const GemmAttrs* plain_gemm(const Node& node) {
   const bool is_plain = node.operands.size() == op_def(node.op).operands.n_required();
   return is_plain ? std::get_if<GemmAttrs>(&node.attrs) : nullptr;
 }
 
-// Whether only `reader` (or nobody) reads the value.
+// True if only `reader` (or nobody) reads the value.
 bool read_by_at_most(const Matcher& m, ValueId id, const Node* reader) {
   const auto readers = m.readers(id);
   return std::all_of(readers.begin(), readers.end(),

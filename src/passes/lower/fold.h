@@ -1,4 +1,4 @@
-// What a fold is, and what it sees of the graph. What makes more than one op is a pass of its own
+// A fold, and what it sees of the graph. What makes more than one op is a pass of its own
 // (fuse_amax.h, chunk_head.h).
 #pragma once
 
@@ -31,7 +31,7 @@ struct Form {
 class Matcher {
  public:
   explicit Matcher(const Graph& graph, const TakesForm& takes = {}, FuseReport* report = nullptr);
-  // Of a form that not all targets have.
+  // True if the target takes the form, one that not all targets have.
   bool takes(const Form& form) const;
   // Notes that what is at the node might be `form`, but for the reason that is given.
   void near_miss(std::string_view form, NodeId node, std::string_view why) const;

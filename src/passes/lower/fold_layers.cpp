@@ -1,4 +1,4 @@
-// What a norm or activation that quantizes its result reads or gives besides.
+// Further operands and results of a norm or activation that quantizes its result.
 #include <algorithm>
 
 #include "ir/ops/quantize_layers.h"
@@ -7,14 +7,14 @@
 namespace octet {
 namespace {
 
-// Whether the norm of `form` is the same of the same x; weights and quantizers may differ.
+// True if the norm of `form` is the same of the same x; weights and quantizers may differ.
 bool same_norm(const QuantizedLayer& op, const Node& a, const Form& form) {
   const ScalePlace x = op_def(op.layer).scales[0];
   return a.op == form.op && a.in(x.operand) == form.operands[x.operand] &&
          a.in(x.scale) == form.operands[x.scale] && split(a.attrs).layer == split(form.attrs).layer;
 }
 
-// Whether a node behind `node` reads the value, or there is none: it is kept until then anyway.
+// True if a node behind `node` reads the value, or there is none: it is kept until then anyway.
 bool is_kept_behind(const Matcher& m, ValueId value, NodeId node) {
   if (value == kNoValue) return true;
   const auto readers = m.readers(value);

@@ -1,5 +1,5 @@
-// What an op reads otherwise, or reads too: codes in the place of what they are dequantized to, an
-// addend, a moment in FP16.
+// Operands that an op reads otherwise, or reads too: codes in the place of what they are
+// dequantized to, an addend, a moment in FP16.
 #include <algorithm>
 
 #include "ir/fixed_scale.h"
@@ -50,7 +50,7 @@ std::optional<Form> fold_load(const Matcher& m, const Form& form) {
   return loaded;
 }
 
-// Of two that are added the second takes the first.
+// The second of two that are added takes the first.
 std::optional<Form> fold_addend(const Matcher& m, const Form& form) {
   const SlotId slot = op_def(form.op).addend;
   if (slot == kNoSlot || form.operands[slot] != kNoValue) return std::nullopt;

@@ -49,7 +49,7 @@ const Node* scale_maker(const Matcher& m, const Node& quantize) {
   return is_made ? scale : nullptr;
 }
 
-// What makes the scale now is part of the form.
+// The node that makes the scale is now part of the form.
 void make_scale(const Matcher& m, Form& form, const Node& scale, const Node* amax) {
   const OpDef& def = op_def(form.op);
   const auto result = [&](std::string_view name) -> ValueId& {
@@ -87,7 +87,7 @@ std::optional<std::string> add_readers(const Matcher& m, ValueId value, Quantize
   return std::nullopt;
 }
 
-// What quantizes all values; says why there is no such.
+// Quantizer of all values; says why there is no such.
 std::optional<std::string> find_quantizer(const Matcher& m, std::span<const ValueId> values,
                                           Quantizer& found) {
   for (const ValueId value : values) {

@@ -31,11 +31,11 @@
 namespace octet {
 
 struct FuseReport {
-  // What has a quantizer but does not take it up: "rms_norm_quantize: %12 = ...: read by add too".
+  // Quantizers that are not taken up: "rms_norm_quantize: %12 = ...: read by add too".
   std::vector<std::string> near_misses;
 };
 
-// Whether a form is worth it: a node on operands of the graph, whose results have the types of the
+// True if a form is worth it: a node on operands of the graph, whose results have the types of the
 // graph's values that they replace.
 using TakesForm = std::function<bool(const Graph& graph, const Node& form)>;
 

@@ -5,7 +5,7 @@
 
 namespace octet {
 
-// Whether the node cuts places of windows out of a picture, repeats what they are multiplied by
+// True if the node cuts places of windows out of a picture, repeats what they are multiplied by
 // over its pixels, or moves what was cut.
 bool cuts_windows(const Graph& graph, const Node& node);
 

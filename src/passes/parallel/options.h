@@ -8,7 +8,7 @@
 
 namespace octet {
 
-// What a rank keeps its shard of (ir/sharding.h) alone; each stage adds to the one before.
+// Tensors of which a rank keeps its shard (ir/sharding.h) alone; each stage adds to the one before.
 enum class ShardStage : uint8_t {
   none,        // nothing: every rank holds all
   optimizer,   // moments and masters
@@ -19,15 +19,15 @@ constexpr auto value_names(ShardStage) {
   return name_list("none", "optimizer", "gradients", "parameters");
 }
 
-// What travels where weights are gathered. codes: their quantized data, with one scale, where
+// Data that travel where weights are gathered. codes: their quantized data, with one scale, where
 // nothing but quantizers reads them; half the bytes.
 enum class GatherFormat : uint8_t { bf16, codes };
 constexpr auto value_names(GatherFormat) {
   return name_list("bf16", "codes");
 }
 
-// What travels where gradients are reduced. e4m3: of matrices, eight bits with one scale a tensor,
-// which all ranks make from the largest amax (Peng et al. 2023, FP8-LM); vectors as bf16.
+// Data that travel where gradients are reduced. e4m3: of matrices, eight bits with one scale a
+// tensor, which all ranks make from the largest amax (Peng et al. 2023, FP8-LM); vectors as bf16.
 enum class ReduceFormat : uint8_t { f32, bf16, e4m3 };
 constexpr auto value_names(ReduceFormat) {
   return name_list("f32", "bf16", "e4m3");

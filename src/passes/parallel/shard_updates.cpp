@@ -20,7 +20,7 @@ bool is_update(const Node& node) {
   return node.op == OpCode::update;
 }
 
-// What the input is for; none where the value is no input.
+// Use of the input; none where the value is no input.
 StateUse use_of(const Graph& graph, ValueId id) {
   const GraphInput* input = id == kNoValue ? nullptr : graph.input_of(id);
   return input == nullptr ? StateUse::none : input->key.use;
@@ -82,8 +82,8 @@ class Sharder {
     return graph;
   }
 
-  // What holds one element of each of the weight's is cut as the weight is; what holds one for each
-  // group of a quantized state, so that groups stay whole.
+  // States with one element for each of the weight's are cut as the weight is; so are those with
+  // one for each group of a quantized state, so that groups stay whole.
   void cut_states(Graph& graph, const Node& node) const {
     const Shape& whole = graph.type(node.in(Update::w)).shape;
     const int64_t n = n_elems(whole), shard = shard_of(whole);

@@ -22,7 +22,7 @@ Graph shard_updates(const Graph& graph, const ParallelOptions& options);
 // first reader. Does nothing below stage parameters.
 Graph gather_parameters(const Graph& graph, const ParallelOptions& options);
 
-// Of what parallelize makes of a function that updates: a function that gathers what it leaves as
+// A function that gathers what `update`, a function that updates as parallelize makes it, leaves as
 // shards.
 Graph gather_left(const Graph& update, const ParallelOptions& options);
 

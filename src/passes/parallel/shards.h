@@ -1,4 +1,4 @@
-// What the passes of phase Sharded share.
+// Operations that the passes of phase Sharded share.
 #pragma once
 
 #include "ir/builder.h"

@@ -11,7 +11,7 @@
 
 namespace octet {
 
-// What a product of the forward pass is of: the weight, and the picture that its windows are cut
+// Operands of a product of the forward pass: the weight, and the picture that its windows are cut
 // from; kNoValue both where the node is no such product of a layer.
 struct DepthwiseProduct {
   ValueId weight = kNoValue, picture = kNoValue;
@@ -24,8 +24,8 @@ class Windows {
  public:
   explicit Windows(Rewriter& rewriter) : rewriter_(rewriter) {}
 
-  // What `operand`, a value of the old graph, is where `source`, which it is cut from, is `value`
-  // of the new one.
+  // New value of `operand`, a value of the old graph, where `source`, which it is cut from, is
+  // `value` of the new one.
   ValueId of(ValueId operand, ValueId source, ValueId value);
 
  private:

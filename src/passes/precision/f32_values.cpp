@@ -9,8 +9,7 @@
 namespace octet {
 namespace {
 
-// Where a value comes from: from constants and the batch alone, from f32 values and these, or from
-// anything else.
+// Origin of a value: constants and the batch alone, f32 values and these, or anything else.
 enum class Origin : uint8_t { constant, f32, other };
 
 class Origins {
@@ -64,7 +63,7 @@ ById<bool> f32_values(const Graph& graph) {
   for (const GraphOutput& output : graph.outputs)
     if (!is_gradient_name(output.name)) graph_outputs.insert(output.value);
   ById<bool> is_f32(graph.values.size(), false);
-  // Of a node whose results are decided.
+  // True if a node whose results are decided reads the value as f32.
   const auto is_read_as_f32 = [&](const Node& node, ValueId id) {
     if (node.op == OpCode::cross_entropy_grad) return node.in(CrossEntropyGrad::dloss) == id;
     if (node.op == OpCode::rescale && node.in(Rescale::x) != id) return true;

@@ -1,4 +1,4 @@
-// What is kept of linears' operands in eight bits once the GEMM that they were made for is done.
+// Operands of linears that are kept in eight bits once the GEMM that they were made for is done.
 //
 // Of weights, from one update to the next, by WeightCopy: derived inputs, which outputs that update
 // them make from the parameters.
@@ -38,15 +38,15 @@ class KeptOperands {
   bool keeps_codes(const LinearGroup& group) const {
     return octet::keeps_codes(options_.weights) && keeps_weights(group);
   }
-  // Of a group whose weights are kept: their scale, as the last update left it.
+  // Scale of a group whose weights are kept, as the last update left it.
   ValueId scale(const LinearGroup& group);
-  // Of one whose codes are kept: those of a weight with this scale, lying as `type` says. Asked
+  // Codes of a weight with this scale, in a group whose codes are kept, lying as `type` says. Asked
   // for once a layout.
   ValueId codes(ValueId weight, const QuantizeAttrs& attrs, const ResultType& type, ValueId scale);
   // Behind all GEMMs of a graph that trains.
   StateUpdates refresh();
 
-  // Whether x as wgrad reads it is made in the forward pass.
+  // True if x as wgrad reads it is made in the forward pass.
   bool keeps_x(const OperandFormat& wgrad) const {
     return options_.x && groups_.has_backward() &&
            (!wgrad.is_block() || wgrad.granularity.scale == Dtype::f32);

@@ -107,7 +107,7 @@ std::vector<LinearOverride> meant_overrides(const Graph& graph, const Node& node
   return meant;
 }
 
-// What the last override that means the forward GEMM says of its sums.
+// Sums by the last override that means the forward GEMM and says them.
 std::optional<GemmSums> sums_of(const Graph& graph, const Node& node,
                                 const std::vector<LinearOverride>& overrides) {
   std::optional<GemmSums> sums;

@@ -37,12 +37,12 @@ struct LinearGroup {
   ValueIds scaled_weights = {};
   std::vector<std::string> scaled_members = {};
   std::vector<NodeId> backward;  // the members' dgrad and wgrad nodes
-  // Of a depthwise convolution, which has products in the place of GEMMs: what is cut from x and
-  // from the weight. It is in a group of its own.
+  // Cuts of x and of the weight, for a depthwise convolution, which has products in the place of
+  // GEMMs. It is in a group of its own.
   bool is_depthwise = false;
   std::map<ValueId, OperandKind> cuts = {};
 
-  // What the forward GEMM reads, or those of the backward pass.
+  // Format that the forward GEMM reads, or that of the backward pass.
   const OperandFormat& format(OperandKind kind, GemmRole role) const {
     const auto of = [&](const OperandFormat& forward,
                         const std::optional<OperandFormat>& backward) -> const OperandFormat& {
@@ -52,7 +52,7 @@ struct LinearGroup {
            : kind == OperandKind::w ? of(formats.w, formats.backward_w)
                                     : formats.dy;
   }
-  // Of the weights' codes with one scale, if there are any.
+  // Format of the weights' codes with one scale, if there are any.
   const OperandFormat& tensor_weight() const {
     return formats.backward_w ? *formats.backward_w : formats.w;
   }
@@ -73,8 +73,8 @@ struct LinearOperand {
   }
 };
 
-// What an operand shares its scale with: the values whose maximum it is made from, and one that
-// stands for them: the same for all operands of this kind that share the scale, and for no other.
+// Sharers of an operand's scale: the values whose maximum it is made from, and one that stands for
+// them: the same for all operands of this kind that share the scale, and for no other.
 struct ScaleSharers {
   ValueIds values;
   ValueId key;
@@ -82,7 +82,7 @@ struct ScaleSharers {
 
 // A parameter, or a weight that is frozen.
 bool is_weight(const Graph& graph, ValueId id);
-// Where a weight is kept in eight bits, as they are asked for: what dequantizes it; nullptr
+// Node that dequantizes a weight that is kept in eight bits, as they are asked for; nullptr
 // elsewhere.
 const Node* stored_weight(const Graph& graph, ValueId id, Dtype dtype);
 
@@ -92,13 +92,13 @@ ValueId measured_value(const Graph& graph, const LinearOperand& operand);
 
 // The linear that makes a text's logits, whether its weight is the embedding's or not.
 inline constexpr std::string_view kTextHead = "lm_head";
-// Of a linear in no layer (a vision transformer's patches, a classifier): its module, as
+// Module of a linear in no layer (a vision transformer's patches, a classifier), as
 // "vit.embeddings.patch_embeddings.projection"; of the head of a text kTextHead. Empty of other
 // nodes.
 std::string outer_linear(const Graph& graph, const Node& node);
-// Whether an override's pattern means it: without '*' its module, or the end of that behind a dot.
+// True if an override's pattern means it: without '*' its module, or the end of that behind a dot.
 bool names_outer_linear(std::string_view pattern, std::string_view module);
-// Whether they make a recipe of these formats quantize the head of a text.
+// True if overrides make a recipe of these formats quantize the head of a text.
 bool quantizes_text_head(const LinearFormats& base, const std::vector<LinearOverride>& overrides);
 // Of a linear's GEMMs, forward and backward: the name of a layer's linear, or the outer one's own,
 // and of each of several uses its own.
@@ -110,7 +110,7 @@ std::optional<LinearFormats> formats_of(const Graph& graph, const Node& node,
                                         const std::vector<LinearOverride>& overrides,
                                         BlockScale block_scale = BlockScale::max);
 
-// Whether depthwise convolutions are among them.
+// Depthwise convolutions are among them, or not.
 enum class Depthwise : uint8_t { left_out, grouped };
 
 // The groups, and which one each gemm, or product of a depthwise convolution, belongs to.
@@ -127,12 +127,12 @@ class LinearGroups {
   const LinearGroup* of(NodeId node) const { return of_node_[node]; }
   const std::deque<LinearGroup>& all() const { return groups_; }
   bool has_backward() const;
-  // What a product of a depthwise convolution reads: x and the weight before they are cut.
+  // Operand that a product of a depthwise convolution reads: x or the weight before they are cut.
   LinearOperand cut_operand(const LinearGroup& group, const Node& node, ValueId value) const;
-  // What a node of the group reads at `factor`, Gemm::a or Gemm::b.
+  // Operand that a node of the group reads at `factor`, Gemm::a or Gemm::b.
   LinearOperand operand(const LinearGroup& group, const Node& node, SlotId factor) const;
   ScaleSharers sharers(const LinearOperand& operand) const;
-  // What overrides say of the sums of a node of a group.
+  // Sums of a node of a group, as overrides say them.
   std::optional<GemmSums> sums(const Node& node) const;
 
  private:

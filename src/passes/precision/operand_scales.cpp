@@ -88,7 +88,7 @@ void OperandScales::add_flag(Builder& builder) const {
   builder.output(std::string(kQuantizerFlag), builder.emit1(OpCode::any_of, NoAttrs{}, flags_));
 }
 
-// Whether the cast would saturate (a bool scalar), by the values that it reads.
+// True if the cast would saturate (a bool scalar), by the values that it reads.
 ValueId OperandScales::overflow(Dtype dtype, ValueId amax, ValueId scale) {
   const ValueId scaled = b_.div(amax, scale);
   const ValueId limit = b_.fill({}, static_cast<double>(largest_unsaturated(dtype)));

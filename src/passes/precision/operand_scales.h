@@ -1,4 +1,4 @@
-// Where the scale of a linear's operand comes from, where it has one scale: f32[], made where the
+// Source of the scale of a linear's operand, where it has one scale: f32[], made where the
 // first GEMM asks for it and shared as LinearGroups says. The first of these that there is:
 //
 //   stored with its data        of a weight that is frozen in eight bits
@@ -29,7 +29,7 @@ struct ScaleOptions {
   // values themselves are looked at, before the cast.
   bool detects_overflow = false;
 
-  // Whether no gradient is measured, so that no GEMM waits for those of its group's other members.
+  // True if no gradient is measured, so that no GEMM waits for those of its group's other members.
   bool are_known() const { return !predicted.empty() || scaling == Scaling::stored; }
 };
 
@@ -41,7 +41,7 @@ class OperandScales {
 
   ValueId of(const LinearOperand& operand);
   bool are_powers() const { return has_power_scales(options_.scaling); }
-  // Of values of the old graph, which the step's flag tells of; one node for the same values.
+  // Amax of values of the old graph, which the step's flag tells of; one node for the same values.
   ValueId amax(const ValueIds& values);
   // QuantizeAttrs::limit of data that nothing measures: of what is not finite, and where overflow
   // is detected, of gradients that would saturate. 0 elsewhere.

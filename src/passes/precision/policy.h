@@ -1,4 +1,4 @@
-// What the recipes of eight bits choose, per linear: the formats of its three operands.
+// Formats of a linear's three operands, which the recipes of eight bits choose per linear.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ struct OperandFormat {
 struct LinearFormats {
   bool quantized = true;
   OperandFormat x = {}, w = {}, dy = {};
-  // Of x in wgrad and of w in dgrad, where these read them otherwise than the forward GEMM.
+  // Formats of x in wgrad and of w in dgrad, where these read them otherwise than the forward GEMM.
   std::optional<OperandFormat> backward_x = {}, backward_w = {};
   bool operator==(const LinearFormats&) const = default;
 };
@@ -70,13 +70,13 @@ constexpr std::string_view enum_name(Scaling scaling) {
 constexpr int enum_count(Scaling) {
   return 4;  // all that a run may ask for
 }
-// Of a model that was trained with this: scales of its own that mean the same in every program.
+// Scaling of a model trained with this: scales of its own that mean the same in every program.
 constexpr Scaling forward_scaling(Scaling trained) {
   return trained == Scaling::delayed    ? Scaling::current
          : trained == Scaling::periodic ? Scaling::power
                                         : trained;
 }
-// Whether they are powers of two, so that quantized data keep the bits of what they were made of.
+// True if scales are powers of two, so that quantized data keep the bits of what they were made of.
 constexpr bool has_power_scales(Scaling scaling) {
   return scaling != Scaling::current && scaling != Scaling::delayed;
 }
@@ -101,17 +101,17 @@ enum class Accumulation : uint8_t { promoted, forward, fast };
 constexpr auto value_names(Accumulation) {
   return name_list("promoted", "forward", "fast");
 }
-// Of so many products a fast sum is still more exact than the 8 bits, where the run does not
+// The most products of which a fast sum is still more exact than the 8 bits, where the run does not
 // choose (docs/numerics.md).
 inline constexpr int64_t kLongestFastSum = 16384;
 
-// Whether a GEMM of k products accumulates fast. By itself a run promotes weight gradients, whose k
+// True if a GEMM of k products accumulates fast. By itself a run promotes weight gradients, whose k
 // is the number of tokens, and sums that are longer than kLongestFastSum.
 bool accumulates_fast(FastAccumulate recipe, std::optional<Accumulation> chosen, GemmRole role,
                       int64_t k);
 
-// What norms and activations of the forward pass read of values that are stored in groups for the
-// backward pass: these as they are computed, or the groups.
+// Values stored in groups for the backward pass, as norms and activations of the forward pass read
+// them: as they are computed, or the groups.
 enum class ForwardReads : uint8_t { unquantized, stored };
 constexpr auto value_names(ForwardReads) {
   return name_list("unquantized", "stored");
@@ -148,8 +148,8 @@ inline constexpr std::string_view kNotQuantized = "none";
 std::optional<OperandFormat> operand_format_from_name(std::string_view name, bool gradient);
 std::string operand_format_name(const OperandFormat& format);
 
-// What these overrides make of formats, in order, whatever their patterns: a line by role begins
-// with what stands before it, of a linear that is not quantized with no operand that is.
+// Formats after these overrides, in order, whatever their patterns: a line by role begins with what
+// stands before it, of a linear that is not quantized with no operand that is.
 LinearFormats apply_overrides(const LinearFormats& base,
                               const std::vector<LinearOverride>& overrides,
                               BlockScale block_scale = BlockScale::max);
@@ -168,7 +168,7 @@ struct EdgeScale {
 inline constexpr int kMaxEdgeScale = 64;
 // Nothing where the text is none, or leaves [-kMaxEdgeScale, kMaxEdgeScale].
 std::optional<EdgeScale> edge_scale_from_text(std::string_view text);
-// Of the last that matches; 0: of none.
+// log2 of the last that matches; 0: of none.
 int edge_scale(const std::vector<EdgeScale>& scales, std::string_view edge);
 
 // log2 of the RMS at which codes of a normal are in the middle of the range where the format keeps

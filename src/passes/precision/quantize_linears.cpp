@@ -101,8 +101,8 @@ class LinearQuantizer {
     rewriter_.replace(node, OpCode::gemm, node.attrs, operands);
   }
 
-  // What wgrad reads of x, where the forward GEMM reads it otherwise: the data if they are kept,
-  // and in either case the one scale.
+  // Makes what wgrad reads of x, where the forward GEMM reads it otherwise: the data if they are
+  // kept, and in either case the one scale.
   void make_backward_x(LinearOperand x) {
     const auto reads_x = [&](NodeId n) {
       return LinearGroups::gemm(rewriter_.from().node(n)).role == GemmRole::wgrad;
@@ -127,8 +127,8 @@ class LinearQuantizer {
   OperandScales scales_;
   QuantizedOperands quantized_;
   Windows windows_;
-  // Of depthwise convolutions, by what is rounded and whether it is as the backward pass alone
-  // reads it.
+  // Rounded values of depthwise convolutions, by what is rounded and whether it is as the backward
+  // pass alone reads it.
   std::map<std::tuple<ValueId, OperandKind, bool>, ValueId> rounded_;
 };
 

@@ -55,7 +55,7 @@ QuantizedOperands::Key QuantizedOperands::key(const LinearOperand& operand,
   return {operand.value, operand.kind, type.dtype, type.granularity.kind, type.layout.transposed};
 }
 
-// Where one of a linear's operands has blocks or is not quantized, all lie as their tensors do.
+// All of a linear's operands lie as their tensors do where one has blocks or is not quantized.
 bool QuantizedOperands::is_k_major(const LinearGroup& group, GemmRole role) const {
   const auto has_one_scale = [&](Kind kind) {
     const OperandFormat& format = group.format(kind, role);

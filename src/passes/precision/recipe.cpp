@@ -151,7 +151,7 @@ Graph quantize_by_recipe(const Recipe& recipe, const Graph& typed, const RecipeO
   const WeightCopy weights = has_power_scales(scaling)
                                  ? WeightCopy::per_use
                                  : options.weight_copy.value_or(recipe.weight_copy);
-  // Where codes are repeated in the backward pass, wgrad's transposed x is made there too.
+  // The transposed x of wgrad is made in the backward pass where codes are repeated there.
   const bool keeps_x = options.recompute.value_or(recipe.recompute) != Recompute::cheap;
   const QuantizeLinearsOptions linears{
       .formats = recipe.linears,
@@ -192,7 +192,7 @@ Graph apply_quantized_linears(const Recipe& recipe, const Graph& graph,
                                   .group = options.activation_group,
                                   .forward_reads = options.forward_reads,
                                   .attention = options.saved_attention};
-  // Where activations are written in primitives, they are known by what reads them.
+  // Activations that are written in primitives are known by what reads them.
   if (stores_pictures(typed))
     return store_pictures(quantize_by_recipe(recipe, typed, options), groups);
   return quantize_by_recipe(recipe, store_groups(typed, groups), options);

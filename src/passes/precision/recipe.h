@@ -19,14 +19,14 @@
 
 namespace octet {
 
-// What is rescaled by a norm that is measured in the step, of recipes with propagated scales: the
-// gradients that leave norms, and those of parameters.
+// Gradients that are rescaled by a norm that is measured in the step, of recipes with propagated
+// scales: those that leave norms, and those of parameters.
 enum class DynamicRescale : uint8_t { none, norms, norms_and_gradients };
 constexpr auto value_names(DynamicRescale) {
   return name_list("none", "norms", "norms_and_gradients");
 }
 
-// What a run may choose; absent: the recipe's own choice.
+// Choices of a run; absent: the recipe's own choice.
 struct RecipeOptions {
   Dtype gradient = Dtype::bf16;  // of parameters' gradients, where the recipe computes below f32
   std::vector<LinearOverride> overrides = {};
@@ -39,7 +39,7 @@ struct RecipeOptions {
   DynamicRescale rescale = DynamicRescale::none;
   ScaleRounding scale_rounding = ScaleRounding::predicted;  // of values that carry scales
   std::vector<EdgeScale> edge_scales = {};  // there too, and of predicted quantizers
-  // Of values that carry scales: what parameters' gradients are rounded to at their own scales.
+  // Dtype that parameters' gradients are rounded to at their own scales, where values carry scales.
   std::optional<Dtype> scaled_gradient = {};
   bool k_major = true;                // products of codes want both factors K-major
   bool detects_overflow = false;      // saturated gradients refuse the step (quantize_linears.h)
@@ -63,7 +63,7 @@ struct Recipe {
   std::string_view help;
   Dtype compute = Dtype::bf16;                   // of parameters and activations
   LinearFormats linears = {.quantized = false};  // of the GEMMs inside the layers
-  // What the recipe computes again, and optimizer states, unless the run says otherwise.
+  // Recomputation and optimizer states of the recipe, unless the run says otherwise.
   Recompute recompute = Recompute::none;
   std::string_view state = "f32";
   std::string_view state_v = {};             // the second moment, where it is stored otherwise
@@ -90,7 +90,7 @@ constexpr std::string_view default_master(const Recipe& recipe) {
   return recipe.master.empty() ? default_master(recipe.compute) : recipe.master;
 }
 
-// Whether the forward pass takes scales over a whole batch, on which a text in it then depends.
+// True if the forward pass takes scales over a whole batch, on which a text in it then depends.
 constexpr bool measures_batches(const Recipe& recipe) {
   return recipe.linears.quantized && recipe.scales_loss && !recipe.linears.x.is_block();
 }
@@ -105,8 +105,8 @@ const Recipe& find_recipe(std::string_view name);
 // One line per linear of the graph: its name and the formats that policy and overrides give it.
 std::string resolved_table(const Recipe& recipe, const Graph& graph, const RecipeOptions& options);
 
-// What the run says of how parameters start; of matrices of which it says nothing N(0, 0.02), the
-// models' own choice.
+// log2 of the RMS that parameters start with, as the run says it; of matrices of which it says
+// nothing N(0, 0.02), the models' own choice.
 std::map<std::string, double> initial_rms(const Graph& graph, const RecipeOptions& options);
 
 // Gives every `real` value a storage type: parameters, activations and gradients `compute`,

@@ -209,7 +209,7 @@ Scalified uncarried(const Graph& graph, const RecipeOptions& options) {
   return scalify(graph, {.carries = false, .input_rms = initial_rms(graph, options)});
 }
 
-// What the rules predict for the data of each linear's operands, before a run's own rescales.
+// RMS that the rules predict for the data of each linear's operands, before a run's own rescales.
 std::map<std::string, LinearRms> predictions(const Scalified& predicted,
                                              const RecipeOptions& options) {
   check_edges(predicted.graph, options);

@@ -1,4 +1,4 @@
-// What frozen weights are stored as: Typed -> Typed.
+// Storage of frozen weights: Typed -> Typed.
 //
 // Constants that are factors of the layers' GEMMs become 8-bit data with their scales, and are
 // dequantized to the type that the recipe computes in, right before each GEMM that reads them

@@ -33,7 +33,7 @@ class Storer {
   }
 
  private:
-  // What is rounded to fewer bytes, and read by gradients' rescales alone.
+  // Values that are rounded to fewer bytes, and read by gradients' rescales alone.
   void find_stored() {
     const auto readers = uses(typed_);
     for (const Node& node : typed_.nodes) {

@@ -97,7 +97,7 @@ class GroupStorer {
     return producer != nullptr && result_scale(*producer) != nullptr;
   }
 
-  // Of a linear whose result has one scale.
+  // Scale of a linear's result, where that has one scale.
   const int* result_scale(const Node& node) const {
     if (linear_role(node) != GemmRole::forward) return nullptr;
     const ValueId y = node.out(Gemm::y);
@@ -148,7 +148,7 @@ class GroupStorer {
     rewriter_.replace(node, node.op, node.attrs, operands);
   }
 
-  // What attention saves, in the type that it had; for all readers of the backward pass the same.
+  // Attention's saved value, in the type that it had; one for all readers of the backward pass.
   ValueId dequantized(ValueId old_id) {
     const auto [codes, scales] = groups_.at(old_id);
     const Dtype dtype = rewriter_.from().type(old_id).dtype;
@@ -193,7 +193,7 @@ class GroupStorer {
     return repeated_[old_id] = b_.emit_typed(node.op, node.attrs, operands, {dtype})[0];
   }
 
-  // Whether the backward pass reads the result of a forward node that reads other than is stored.
+  // True if the backward pass reads the result of a forward node that reads other than is stored.
   bool is_repeated(const Node& node) const {
     const auto is_read = [&](ScalePlace place) { return reads_groups(node, place); };
     return has_group_operands(node) && node.tag.role == Role::forward &&

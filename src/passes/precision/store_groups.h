@@ -36,7 +36,7 @@ struct StoreGroupsOptions {
 
 Graph store_groups(const Graph& graph, const StoreGroupsOptions& options = {});
 
-// Whether the value is made by a norm or activation that store_groups repeats for the backward
+// True if the value is made by a norm or activation that store_groups repeats for the backward
 // pass.
 bool is_repeated_layer(const Graph& graph, ValueId id);
 

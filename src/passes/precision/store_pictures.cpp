@@ -52,7 +52,7 @@ class PictureStorer {
     return node.tag.role == Role::backward && node.tag.layer >= 0;
   }
 
-  // What becomes of a value of the forward pass that the backward pass of a layer reads.
+  // Way of a value of the forward pass that the backward pass of a layer reads.
   Way way_of(ValueId id, int layer) const {
     const Graph& from = rewriter_.from();
     const Node* node = id == kNoValue ? nullptr : from.producer(id);

@@ -19,7 +19,7 @@ namespace octet {
 
 Graph store_pictures(const Graph& graph, const StoreGroupsOptions& options);
 
-// Whether layers have pictures, and no norm or activation of their own that store_groups stores.
+// True if layers have pictures, and no norm or activation of their own that store_groups stores.
 bool stores_pictures(const Graph& graph);
 
 }  // namespace octet

@@ -8,7 +8,7 @@
 namespace octet {
 namespace {
 
-// What a parameter's gradient is made of by a factor is not rounded before it.
+// A sum that a factor makes a parameter's gradient of is not rounded before it.
 Graph widen_sums(Graph typed) {
   for (const GraphOutput& output : typed.outputs) {
     const Node* rescale = typed.producer(output.value, OpCode::rescale);

@@ -1,5 +1,5 @@
-// What the gradient of a cut leaves behind: every piece is padded with zeros to the whole, and the
-// paddings are added.
+// Sums that the gradient of a cut leaves behind: every piece is padded with zeros to the whole, and
+// the paddings are added.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -34,8 +34,8 @@ std::optional<Piece> piece_of(const Graph& graph, const Node& pad, const PadAttr
   return piece;
 }
 
-// Of each value that is a piece or a sum of such sums, the pieces: asked once, so that a long sum
-// of other things (a residual stream) is not searched again from each of its terms.
+// Pieces of each value that is a piece or a sum of such sums: asked once, so that a long sum of
+// other things (a residual stream) is not searched again from each of its terms.
 using Sums = std::map<ValueId, std::vector<Piece>>;
 Sums sums_of_pieces(const Graph& graph) {
   Sums sums;

@@ -40,7 +40,7 @@ class Rewriter {
 
  private:
   bool reads_the_same(const Node& node, const ValueIds& operands) const;
-  // What emit_typed would do, were its types not known.
+  // Does what emit_typed would do, were its types not known.
   ValueIds append(const Node& node, ValueIds operands);
 
   const Graph& from_;

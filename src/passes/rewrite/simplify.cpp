@@ -20,7 +20,7 @@ bool is_identity_perm(const Shape& perm) {
   return true;
 }
 
-// Whether this node of one operand gives that, where both have one type.
+// True if this node of one operand gives that, where both have one type.
 bool is_same_of_one_type(const Graph& graph, const Node& node) {
   if (const auto* spread = std::get_if<BroadcastAttrs>(&node.attrs))
     return is_identity_perm(spread->axes);
@@ -121,7 +121,7 @@ Graph remove_identities(const Graph& graph) {
   return rewriter.finish();
 }
 
-// Whether two graphs print alike, to the bits of their numbers: a NaN among attributes is no
+// True if two graphs print alike, to the bits of their numbers: a NaN among attributes is no
 // difference, as it is to ==, which would go on for ever.
 bool is_same(const Graph& a, const Graph& b) {
   if (a == b) return true;

@@ -1,4 +1,4 @@
-// What a program spends on scales.
+// Rescales that a program spends on scales.
 #pragma once
 
 #include <cstdint>

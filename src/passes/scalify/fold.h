@@ -1,4 +1,4 @@
-// What rescales cost nothing: a GEMM whose result is only rescaled, by a power of two, gives the
+// Rescales that cost nothing: a GEMM whose result is only rescaled, by a power of two, gives the
 // rescaled result itself; the factor joins its scale_a. The same bits where no product leaves f32's
 // range.
 #pragma once

@@ -12,7 +12,7 @@
 namespace octet {
 namespace {
 
-// Whether y has x's scale, whatever that is: then x is wanted as y's readers want it.
+// True if y has x's scale, whatever that is: then x is wanted as y's readers want it.
 bool hands_on(const Node& node) {
   const bool moves_x = op_def(node.op).moves && node.operands.size() == 1;
   return moves_x || node.op == OpCode::broadcast || node.op == OpCode::bias_add;

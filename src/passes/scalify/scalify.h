@@ -22,7 +22,7 @@ namespace octet {
 
 struct ScalifyOptions {
   ScaleRounding rounding = ScaleRounding::predicted;
-  // Whether data take scales; where not, the graph stays as it is and the predictions alone are
+  // True if data take scales; where not, the graph stays as it is and the predictions alone are
   // wanted.
   bool carries = true;
   // log2 of the RMS that an input has at the start; absent: 0 (a value of its own scale).
@@ -60,7 +60,7 @@ struct Scalified {
 std::map<std::string, double> predicted_gradients(const Graph& graph,
                                                   const std::map<std::string, double>& input_rms);
 
-// What the scale of an input or output is called.
+// Name of the scale of an input or output.
 inline std::string scale_name(const std::string& name) {
   return name + ".scale";
 }

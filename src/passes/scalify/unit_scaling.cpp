@@ -51,13 +51,13 @@ namespace {
               op_def(node.op).name, why, layer_text(node.tag), node.tag.origin);
 }
 
-// What a residual sum adds: x, and what a branch makes of x.
+// Terms of a residual sum: x, and what a branch makes of x.
 struct Residual {
   ValueId skip = kNoValue, branch = kNoValue;
   bool has_attention = false;
 };
 
-// What the factors depend on besides a node itself.
+// Structure of the graph that the factors depend on besides a node itself.
 class Structure {
  public:
   explicit Structure(const Graph& graph) : graph_(graph), readers_(uses(graph)) {
@@ -95,7 +95,7 @@ class Structure {
   bool is_head(ValueId weight) const { return weight == head_; }
 
  private:
-  // Whether `from` depends on `to`, and attention lies between; nothing where it does not depend.
+  // True if `from` depends on `to`, and attention lies between; nothing where it does not depend.
   std::optional<bool> path(ValueId from, ValueId to) const {
     std::vector<ValueId> open = {from};
     std::set<ValueId> seen;
@@ -342,7 +342,7 @@ class UnitScaler {
     }
   }
 
-  // Of the mean over the step's labels, as if these rows were all of it.
+  // Gradient of the mean over the step's labels, as if these rows were all of it.
   void take_loss_grad(const Node& node) {
     const Shape& logits = from_.type(node.in(CrossEntropyGrad::logits)).shape;
     ValueIds operands = rewriter_.map(node.operands);

@@ -20,14 +20,14 @@ namespace octet {
 namespace unit_scaling {
 // low^(1 - share) high^share.
 double between(double share, double low, double high);
-// Of silu(gate) up, and of its gradients: one over the deviation, sqrt(2) to 2 by the argument's
-// size.
+// Factor of silu(gate) up, and of its gradients: one over the deviation, sqrt(2) to 2 by the
+// argument's size.
 double gated_factor();
-// Of attention's result, and of its gradients: over so many keys whose softmax is nearly flat.
+// Factor of attention's result and its gradients: over so many keys whose softmax is nearly flat.
 double attention_factor(AttentionMask mask, int64_t keys, int64_t head_dim);
-// Of the gradient of logits: (p - [v = label]) times it is near 1 where p is 1 / vocab.
+// Factor of the gradient of logits: (p - [v = label]) times it is near 1 where p is 1 / vocab.
 double logits_factor(int64_t vocab);
-// What the i-th of n residual sums weighs its branch with beside 1 of what it skips: all attention
+// Weight of the branch in the i-th of n residual sums beside 1 of what it skips: all attention
 // layers, all MLPs and the embedding give the last layer's result the same variance.
 double tau(int64_t i, int64_t n);
 }  // namespace unit_scaling

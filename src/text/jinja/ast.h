@@ -103,8 +103,8 @@ struct Tree {
   std::vector<std::string> names;
   std::deque<Expr> exprs;  // of all statements
   Body body;
-  // What the top of the template assigns before it reads it: until then inner scopes see it
-  // undefined, not the variable that the template is given.
+  // Variables that the top of the template assigns before it reads them: until then inner scopes
+  // see them undefined, not the variables that the template is given.
   std::vector<int> assigned_first;
   bool has_generation = false;
 };

@@ -30,7 +30,7 @@ bool is_among(std::string_view names, std::string_view name) {
   return !name.empty() && names.find(" " + std::string(name) + " ") != std::string_view::npos;
 }
 
-// Where `name` stands in "a,b,c"; their number where it does not.
+// Position of `name` in "a,b,c"; their number where it has none.
 size_t position_of(std::string_view name, std::string_view parameters) {
   size_t i = 0;
   while (!parameters.empty()) {

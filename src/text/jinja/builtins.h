@@ -15,7 +15,7 @@ struct Arguments {
   std::vector<std::pair<std::string, Value>> named;
 };
 
-// What a row may be called as.
+// Uses that a row may be called as.
 enum Use : unsigned {
   kFilter = 1,
   kTest = 2,
@@ -51,7 +51,7 @@ struct Call {
   Items items() const { return Items(runtime, self); }
   bool truth(size_t i) const { return has(i) && is_true(runtime, *values[i]); }
   const std::string& text(size_t i) const;  // of parameter i, which must be text
-  // What parameter `i`, "a.b.0" or an integer, names in `of`; `of` itself where it names nothing.
+  // Item of `of` named by parameter `i`, "a.b.0" or an integer; `of` itself where it names nothing.
   Value attribute(size_t i, const Value& of, const Value& fallback = None{}) const;
 
   Runtime& runtime;
@@ -66,7 +66,7 @@ const Builtin* find_builtin(unsigned use, std::string_view name);
 const Builtin* find_method(const Value& self, std::string_view name);
 // Methods that Python has and the sandbox refuses, since they change what they are called on.
 bool is_mutator(const Value& self, std::string_view name);
-// What Jinja and Python have and this subset leaves out. kOfText: the methods of every type.
+// True of what Jinja and Python have beyond this subset. kOfText: the methods of every type.
 bool is_outside(Use use, std::string_view name);
 [[noreturn]] void fail_unknown(Runtime& runtime, Use use, std::string_view name);
 

@@ -1,4 +1,4 @@
-// What is called on lists and dicts, as a filter or as a method.
+// Builtins that are called on lists and dicts, as a filter or as a method.
 #include <algorithm>
 
 #include "text/jinja/builtins.h"

@@ -13,7 +13,7 @@
 namespace octet::jinja {
 namespace {
 
-// What Python's float() reads, of text without white space around it.
+// Number that Python's float() reads, of text without white space around it.
 std::optional<double> parse_real(const std::string& text) {
   double value = 0;
   const char* end = text.data() + text.size();

@@ -59,7 +59,7 @@ bool has_simple_case(int32_t code, Case to) {
   constexpr int32_t kDottedI = 0x130, kSigma = 0x3A3, kMaxCharacters = 4;
   if (code < 0x80) return true;
   if (to == Case::lower) return code != kDottedI && code != kSigma;
-  // What folds to several characters is several characters in upper case.
+  // A character that folds to several characters is several characters in upper case.
   utf8proc_int32_t folded[kMaxCharacters];
   int boundary = 0;
   return utf8proc_decompose_char(code, folded, kMaxCharacters, UTF8PROC_CASEFOLD, &boundary) <= 1;

@@ -11,7 +11,7 @@
 namespace octet::jinja {
 
 int64_t count_characters(std::string_view text);
-// Where the nth character begins; the end where there are fewer.
+// Byte at which the nth character begins; the end where there are fewer.
 size_t nth_character(std::string_view text, int64_t n);
 
 bool is_space(int32_t code);     // what str.strip and \s take for white space

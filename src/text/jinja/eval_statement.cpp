@@ -67,8 +67,8 @@ Evaluator::Flow Evaluator::execute(const Stmt& stmt) {
       break;
     }
     case StmtKind::generation: {
-      // Where it stands in the text is known of what has been written for good; inside a macro that
-      // is where the macro's text will begin.
+      // Its position in the text is known of what has been written for good; inside a macro that is
+      // where the macro's text will begin.
       const Value said = call_macro(Macro(stmt, scope_), {});
       generations_.emplace_back(text_.bytes().size(), *length_of(runtime_, said));
       append_text(*out_, said);

@@ -33,10 +33,10 @@ class Evaluator {
   Runtime& runtime() { return runtime_; }
   void define(const std::string& name, Value value);  // a variable of the template
   std::string run();
-  // Of {% generation %}: the byte of the text where each begins, and its characters.
+  // Blocks of {% generation %}: the byte of the text where each begins, and its characters.
   const std::vector<std::pair<size_t, int64_t>>& generations() const { return generations_; }
 
-  // Whether the loop's `if` lets this item through.
+  // True if the loop's `if` lets this item through.
   bool passes(const Loop& loop, const Value& item);
 
  private:

@@ -97,7 +97,7 @@ class Lexer {
     if (!data.empty()) add(TokenKind::data, std::string(data));
   }
 
-  // What follows a comment or a block, whose own characters are passed.
+  // Text behind a comment or a block, whose own characters are passed.
   void after_tag(char sign) {
     if (sign == '-') {
       advance_to(after_space(at_));
@@ -209,7 +209,7 @@ class Lexer {
     advance_to(end + 1);
   }
 
-  // As Python reads it; moves past it.
+  // Reads an escape as Python does; moves past it.
   void escape(std::string& out, size_t& at) const {
     static constexpr std::string_view kNamed = "\\'\"abfnrtv", kAs = "\\'\"\a\b\f\n\r\t\v";
     const char c = text_[at + 1];

@@ -1,4 +1,4 @@
-// What values are, hold and give.
+// Operations on values: what they are, hold and give.
 #include "text/jinja/operations.h"
 
 #include <algorithm>
@@ -121,7 +121,7 @@ std::string hash_key(Runtime& runtime, const Value& value) {
 
 namespace {
 
-// What getattr gives in the sandbox. False where Python would raise AttributeError.
+// Attribute that getattr gives in the sandbox. False where Python would raise AttributeError.
 bool get_attribute(Runtime& runtime, const Value& value, const Value& key, Value& out) {
   if (!key.is_text()) return false;
   const std::string& name = runtime.read(key);
@@ -170,9 +170,9 @@ struct SliceRange {
   int64_t start, step, n;
 };
 
-// As slice.indices() counts them.
+// Bounds as slice.indices() counts them.
 SliceRange resolve(Runtime& runtime, const SliceBounds& bounds, int64_t length) {
-  // As far as it goes: a longer step reaches one item too.
+  // The farthest that a step goes: a longer one reaches one item too.
   const int64_t most = std::max<int64_t>(length, 1);
   const int64_t step = std::clamp(bounds.step.value_or(1), -most, most);
   if (step == 0) runtime.fail("the step of a slice cannot be zero");

@@ -21,8 +21,8 @@ Value arithmetic(Runtime& runtime, Operator op, const Value& a, const Value& b);
 bool compare(Runtime& runtime, Operator op, const Value& a, const Value& b);
 [[noreturn]] void fail_overflow(Runtime& runtime);  // integers have 64 bits
 
-// What a value gives when it is walked through, which ends a generator. What is no list is copied,
-// and counted while it lives.
+// Items that a value gives when it is walked through, which ends a generator. What is no list is
+// copied, and counted while it lives.
 class Items {
  public:
   Items(Runtime& runtime, const Value& value);
@@ -58,7 +58,7 @@ size_t find_text(Runtime& runtime, std::string_view text, std::string_view part,
 // Text with &<>'" escaped and marked, but where it is marked already.
 Value escaped(Runtime& runtime, const Value& text);
 
-// As Python's str() and repr() give them, and as json.dumps does (print.cpp).
+// Texts as Python's str() and repr() give them, and as json.dumps does (print.cpp).
 std::string float_repr(double value);
 void append_text(Builder& out, const Value& value);  // str(value), after what is there
 // A text as it is, anything else as str() gives it.

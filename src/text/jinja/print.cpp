@@ -8,7 +8,7 @@
 namespace octet::jinja {
 namespace {
 
-// As Python's repr, or as JSON.
+// Writer of values as Python's repr, or as JSON.
 class Writer {
  public:
   Writer(Builder& out, const JsonStyle* json) : out_(out), runtime_(out.runtime()), json_(json) {}

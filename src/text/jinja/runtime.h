@@ -1,5 +1,5 @@
-// What every operation of a template needs: the budget of steps and memory, the making and reading
-// of values, and the error that names the line.
+// Needs of every operation of a template: the budget of steps and memory, the making and reading of
+// values, and the error that names the line.
 //
 // Budget: a step is 1 to 25 ns of one core. A node that is evaluated takes a few; text is read and
 // made through the Runtime alone, which charges by its bytes; what looks at a text character by

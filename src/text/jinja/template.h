@@ -21,7 +21,7 @@ namespace octet::jinja {
 
 struct Rendered {
   std::string text;
-  // Of {% generation %}, half open, in bytes, in the order in which the blocks end.
+  // Spans of {% generation %}, half open, in bytes, in the order in which the blocks end.
   std::vector<std::pair<size_t, size_t>> generations;
 };
 

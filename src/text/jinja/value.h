@@ -125,7 +125,7 @@ struct Typed : Object {
   static bool holds(Type type) { return type == kType; }
 };
 
-// What has items in an order. Nothing that a template does changes what a dict's view would show.
+// Ordered items. Nothing that a template does changes what a dict's view would show.
 struct Sequence : Object {
   Sequence(Type of, std::vector<Value> values) : Object(of), items(std::move(values)) {}
   static bool holds(Type type) { return type <= Type::generator; }

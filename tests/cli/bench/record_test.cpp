@@ -45,7 +45,7 @@ TEST(BenchRecord, stops_at_the_loss_where_the_run_has_it) {
   EXPECT_NEAR(rows[0]["loss"].get<double>(), fp32.at(4), 5e-5);
   EXPECT_GT(rows[0]["seconds"].get<double>(), 0);
   EXPECT_EQ(rows[0]["tokens_a_step"], 2 * 24);
-  // Where this process may read the processors' counters.
+  // Energy, where this process may read the processors' counters.
   EXPECT_TRUE(rows[0]["joules"] == "not counted" || rows[0]["joules"].get<double>() >= 0);
   const int steps = rows[1]["steps"].get<int>();
   EXPECT_NEAR(rows[1]["loss"].get<double>(), losses_of_run(folder, config, "coat").at(steps), 5e-5);

@@ -56,7 +56,7 @@ TEST_F(Chat, renders_the_text_exactly) {
   EXPECT_EQ(out_, "hé1\n");
 }
 
-// As training does: what is null is not there.
+// Null fields are not there, as in training.
 TEST_F(Chat, leaves_out_what_says_nothing) {
   const std::string source = write(
       "t.jinja", "{{ messages[0].content is defined }} {{ messages[0].tool_calls is defined }}");

@@ -58,7 +58,7 @@ TEST(DataInspect, shows_masks_lengths_and_what_was_dropped) {
   EXPECT_EQ(sample["mask"].front(), 0);
 }
 
-// As they are trained: two rows a pair.
+// Two rows a pair, as they are trained.
 TEST(DataInspect, pairs_of_answers_are_rows) {
   const test::ScratchFolder folder;
   const std::string config = config_for(

@@ -96,7 +96,7 @@ test::ArrayToPut numbers_of(const InputSpec& input, const std::vector<int64_t>& 
   return test::array_of(input.name, stored, shape, narrow);
 }
 
-// What a run of this model reads; values differ between samples.
+// Arrays that a run of this model reads; values differ between samples.
 std::string put_run_arrays(const std::string& path, const Trained& model, const Arrays& how) {
   const RunConfig config = config_of(model, "train: [a.safetensors]").config;
   const RunInputs inputs(config, model_from_config(posix_files(), config));
@@ -200,7 +200,7 @@ TEST(LossData, classes_are_trained_on_pictures) {
                              "train: [" + path + "], val_fraction: 0.4"));
 }
 
-// Of 16 bits each.
+// Tokens of 16 bits each.
 std::string shard(const std::string& text) {
   std::string bytes;
   for (const char letter : text) bytes += {letter, '\0'};

@@ -86,8 +86,8 @@ TEST(NewHead, a_pretrained_encoder_learns_classes) {
   EXPECT_EQ(loss(folder / "out", " --seq 24"), loss(folder / "run", ""));
 }
 
-// What is not of the head, and nothing else, comes from the folder, and so do a classifier's
-// classes where they are as many.
+// All parts but the head, and nothing else, come from the folder, and so do a classifier's classes
+// where they are as many.
 TEST(NewHead, the_body_is_that_of_the_folder) {
   const ScratchFolder folder;
   const std::string base = pretrained(folder);

@@ -106,7 +106,7 @@ TEST(Pairs, a_bert_learns_which_texts_mean_the_same) {
   EXPECT_GT(all.front().at("loss").get<double>(), 0.5);  // of four pairs, log 4 = 1.39
   EXPECT_LT(val_losses(folder / "run").back(), 0.3);
   EXPECT_GT(all.back().at("val_accuracy").get<double>(), 0.9);
-  // What was trained is what texts are embedded with: alike texts are nearest.
+  // Texts are embedded with what was trained: alike texts are nearest.
   const Outcome embedded =
       test::run_program(folder, "embed --model " + (folder / "run") + " --texts " +
                                     folder.put("texts.txt", "the scale a run\nrun of scale\n") +
@@ -114,7 +114,7 @@ TEST(Pairs, a_bert_learns_which_texts_mean_the_same) {
   EXPECT_EQ(embedded.code, 0) << embedded.err;
 }
 
-// As many as the file has columns; an evaluation of the run counts them too.
+// Negatives are as many as the file has columns; an evaluation of the run counts them too.
 TEST(Pairs, texts_that_do_not_mean_the_same_are_told_from_their_pairs) {
   const ScratchFolder folder;
   std::string triplets = alike_texts(36);

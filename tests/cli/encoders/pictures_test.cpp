@@ -178,7 +178,7 @@ TEST(PictureRuns, that_go_on_come_to_the_bits_of_one_that_was_not_stopped) {
   EXPECT_EQ(test::metrics(folder / "parts").back().at("tokens"), 18);
 }
 
-// As before pictures were counted, one a row.
+// A run from before pictures were counted, one a row.
 TEST(PictureRuns, that_counted_rows_of_tokens_go_on_with_pictures) {
   const ScratchFolder folder;
   const std::string yaml = pictures_yaml(folder);

@@ -79,7 +79,7 @@ TEST(QuantizedEncoder, a_classifier_of_texts_keeps_its_classes_but_in_a_format_o
   EXPECT_NEAR(number(recipes[1], "cross_entropy_difference"),
               number(recipes[1], "cross_entropy") - number(recipes[0], "cross_entropy"), 2e-6);
   EXPECT_NE(number(recipes[1], "cross_entropy_difference"), 0);
-  // What was written is evaluated as the table says, and its classes keep their names.
+  // The written model is evaluated as the table says, and its classes keep their names.
   const Json again = quantized_rows(
       folder, folder / "run",
       "--format int8 --method max --weights channel --out " + (folder / "int8 ") + data);

@@ -120,7 +120,7 @@ TEST(ResNetRuns, are_exported_and_give_the_same_at_every_batch_size) {
               loss_of(of_run))
         << batch;
   }
-  // As files of this kind have them.
+  // Names, shapes and types as files of this kind have them.
   const auto reader = SafetensorsReader::open(posix_files(), model + "/model.safetensors");
   EXPECT_EQ(reader.at("layer2.0.conv1.weight").shape, (Shape{16, 8, 3, 3}));
   EXPECT_EQ(reader.at("layer2.0.conv1.weight").stored, SafeDtype::bf16);

@@ -32,7 +32,7 @@ std::vector<FaultCase> load_faults(const std::string& folder);
 // Makes what a `files` entry describes.
 void make_file(const ScratchFolder& folder, const std::string& name, const YAML::Node& recipe);
 
-// Whether the text is the expected one, where {any} stands for any part of a line.
+// True if the text is the expected one, where {any} stands for any part of a line.
 bool fits(std::string_view text, std::string_view expected);
 
 // Changes one file as an `edits` entry says.

@@ -261,7 +261,7 @@ TEST(AdapterExport, has_the_names_that_peft_reads) {
               HasSubstr("lora.rank"));
 }
 
-// What train.freeze names has no adapter, in the run as in its files.
+// Linears that train.freeze names have no adapter, in the run as in its files.
 TEST(AdapterFreeze, names_linears_without_adapters) {
   Fixture f;
   const std::vector<std::string> sets = sets_with(

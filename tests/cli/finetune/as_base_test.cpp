@@ -166,7 +166,7 @@ TEST(ExportAsBase, untouched_weights_keep_their_codes_and_others_their_form) {
     const std::string said = out + "/hf_quant_config.json";
     EXPECT_EQ(posix_files().exists(said) ? posix_files().read_text(said) : "",
               form.has_inputs ? kModelOpt : "");
-    // What is written is nearest to the masters.
+    // The written values are nearest to the masters.
     const ModelSource run = find_model_source(posix_files(), f.options.out);
     export_model(posix_files(), run, f.folder / "f32", {.dtype = ExportDtype::f32});
     const WeightReader exact(posix_files(), f.folder / "f32", run.spec);

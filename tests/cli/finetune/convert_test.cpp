@@ -1,4 +1,4 @@
-// What `octet convert` makes of adapters by its flags, and which of them do not go together.
+// Results of `octet convert` for adapters by its flags, and which of them do not go together.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What a look for scales alone decides: the same rescales as one that counts everything.
+// Decisions of a look for scales alone: the same rescales as one that counts everything.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What an evaluation of a run computes with, and which stored answers it takes for its own.
+// Numerics of an evaluation of a run, and which stored answers it takes for its own.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// What an evaluation reads: the rows of a run's own validation, conversations as training reads
-// them, texts without what is not in them; and what it says of how much it read.
+// Input of an evaluation: the rows of a run's own validation, conversations as training reads them,
+// texts without what is not in them; and what it says of how much it read.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -132,7 +132,7 @@ TEST_F(ModelFlagsOfTrain, a_config_alone_is_enough_to_plan) {
     return nlohmann::json::parse(plan.out)["peak_bytes"].get<int64_t>();
   };
   EXPECT_LT(bytes(adapters), bytes(all));
-  // Where memory is short they are named among what fits, in three short lines.
+  // Adapters are named among what fits where memory is short, in three short lines.
   const int64_t budget = bytes(adapters) + bytes(adapters) / 20;
   const Outcome refused = run("plan --model alone --seq 64 --batch 2 --set train.memory_budget=" +
                               std::to_string(budget));

@@ -180,7 +180,7 @@ TEST(GoingOn, refuses_other_keys_and_another_base) {
   EXPECT_THAT(error_of([&] { opened(f.options, {adapter}); }), HasSubstr("expected the base"));
 }
 
-// Of an adapter that somebody else wrote, the names are all that there is.
+// The names are all that there is of an adapter that somebody else wrote.
 TEST(GoingOn, tells_an_adapter_that_names_another_base) {
   Fixture f;
   {

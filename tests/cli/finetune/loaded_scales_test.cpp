@@ -70,7 +70,7 @@ struct LoadedRun {
 
 class LoadedScales : public testing::TestWithParam<const char*> {};
 
-// What one so small model loses is mostly a draw: the mean over four.
+// The loss of one so small model is mostly a draw: the mean over four.
 TEST_P(LoadedScales, fit_weights_that_no_model_begins_with) {
   constexpr uint32_t kModels = 4;
   const std::string recipe = fmt::format("--set train.batch=16 --set recipe={}", GetParam());
@@ -100,7 +100,7 @@ TEST_P(LoadedScales, are_the_same_when_the_run_goes_on) {
   EXPECT_EQ(metrics(run.folder / "part"), metrics(run.folder / "whole"));
 }
 
-// What runs begun before have in their place: neither key in checkpoint and config.yaml.
+// Runs begun before have neither key in checkpoint and config.yaml.
 TEST_P(LoadedScales, of_a_run_begun_before_stay_what_they_were) {
   const LoadedRun run;
   const std::string recipe = fmt::format("--set recipe={}", GetParam());

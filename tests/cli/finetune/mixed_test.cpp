@@ -1,5 +1,5 @@
-// What a run is made of: heads that are stored beside a tie, positions, adapters' targets, and data
-// of several kinds and weights.
+// Parts of a run: heads that are stored beside a tie, positions, adapters' targets, and data of
+// several kinds and weights.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -32,7 +32,7 @@ inline ModelSpec small_spec(ModelKind kind = ModelKind::llama) {
   return resolved(spec);
 }
 
-// Of a short run with adapters; these come last.
+// Settings of a short run with adapters; these come last.
 inline std::vector<std::string> sets_with(std::vector<std::string> sets) {
   sets.insert(sets.begin(), {"lora.rank=4", "lora.alpha=8", "optim.lr=0.01", "train.steps=6",
                              "train.export=none", "optim.warmup_share=0"});
@@ -88,7 +88,7 @@ struct Fixture {
   FinetuneOptions options;
 };
 
-// What `octet train --model ... --data ...` settles on.
+// Configuration and data that `octet train --model ... --data ...` settles on.
 struct Tuning {
   Tuning(const FinetuneOptions& options, const std::vector<std::string>& sets, const Log& log = {})
       : loaded(finetune_config(posix_files(), options, sets)),

@@ -137,7 +137,7 @@ TEST_F(Generate, recipes_accuracies_are_compared_document_by_document) {
   EXPECT_FALSE(rows[0].contains("acc_difference"));
   const double difference = rows[1]["acc"].get<double>() - rows[0]["acc"].get<double>();
   EXPECT_NEAR(rows[1]["acc_difference"].get<double>(), difference, 1e-12);
-  // What both answer alike is no part of the error.
+  // Questions that both answer alike are no part of the error.
   const double unpaired =
       std::hypot(rows[0]["stderr"].get<double>(), rows[1]["stderr"].get<double>());
   EXPECT_GT(rows[1]["stderr_acc_difference"].get<double>(), 0);

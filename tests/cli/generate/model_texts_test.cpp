@@ -259,7 +259,7 @@ TEST_F(ModelTexts, without_the_tokenizers_bos_are_a_warning) {
   EXPECT_EQ(err_.find("begin without"), std::string::npos) << err_;
 }
 
-// As the hub lays a model out: every file a link to ../../blobs/HASH.
+// A model as the hub lays it out: every file a link to ../../blobs/HASH.
 TEST_F(ModelTexts, of_a_snapshot_of_the_hubs_cache_are_exported) {
   const std::string cache = folder_ / "models--me--tiny";
   const std::string snapshot = cache + "/snapshots/abc";

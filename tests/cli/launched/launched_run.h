@@ -143,7 +143,7 @@ class LaunchedRuns : public testing::Test {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     ASSERT_GE(n_lines(), n_steps);
   }
-  // Of a run that saves in the background.
+  // Waits for a checkpoint of a run that saves in the background.
   void await_checkpoint(const std::string& out) {
     const Checkpoints checkpoints(posix_files(), folder_ / out + "/ckpt");
     const auto is_whole = [](const CheckpointEntry& entry) { return entry.is_whole(); };

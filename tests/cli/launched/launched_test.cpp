@@ -113,7 +113,7 @@ INSTANTIATE_TEST_SUITE_P(ranks, GoneRanks,
                                          Gone{"stopped", SIGSTOP, "no sign of life for 2 s"}),
                          [](const auto& info) { return info.param.name; });
 
-// As launchers restart a run on what is left: one process of a run of two, and then two again.
+// A run restarted on what is left, as launchers do: one process of a run of two, then two again.
 TEST_F(LaunchedRanks, that_are_lost_leave_a_run_that_fewer_end_with_its_global_batch) {
   const std::string flags = "--resume --set train.save_every=2 --set train.steps=";
   auto ranks = start_ranks(2, "run", flags + "200000");
@@ -148,7 +148,7 @@ TEST_F(LaunchedRanks, save_all_when_one_is_asked_to_end) {
 
 class DifferentRank : public LaunchedRanks {
  protected:
-  // Of two ranks, the second one of which is another.
+  // Refusal of two ranks, the second one of which is another.
   void expect_refusal(std::vector<std::string> second, const std::string& why, int code = 2) {
     const int port = free_port();
     const auto first = start(rank_variables(0, 2, port), train_words("run", ""));

@@ -137,7 +137,7 @@ TEST(PlanCommand, a_budget_that_nothing_fits_is_exit_5_and_names_what_does_fit) 
   }
 }
 
-// Of several hosts, which a machine without a GPU plans as well.
+// Ranks of several hosts, which a machine without a GPU plans as well.
 TEST(PlanCommand, takes_more_ranks_than_a_host_has_gpus) {
   for (const std::string stage : {"none", "optimizer", "gradients", "parameters"}) {
     const auto held = [&](int ranks) {

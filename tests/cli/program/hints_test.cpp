@@ -1,4 +1,4 @@
-// What the program says to words that it does not know: the name that was meant, or nothing. The
+// Hints of the program for words that it does not know: the name that was meant, or nothing. The
 // rows are what people type from habit.
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ const std::string kRun = "train " + std::string(OCTET_SOURCE_DIR) + "/recipes/ll
 const std::string kTrain = kRun + "--set ";
 const std::string kEval = "eval --model " + std::string(OCTET_SOURCE_DIR) + "/recipes/demo/model ";
 
-// Of a report of a newcomer's first hour.
+// Mistakes in a report of a newcomer's first hour.
 const Mistake kFirstHour[] = {
     {kRun + "--wandb", ""},
     {kRun + "--lora 16", "--lora-rank"},

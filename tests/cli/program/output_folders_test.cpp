@@ -70,7 +70,7 @@ TEST_F(OutputFolders, study_replaces_studies_alone) {
   const std::string first = text("st/study.json");
   EXPECT_EQ(run(kFormats + out).code, 0);
   EXPECT_EQ(text("st/study.json"), first);
-  // As it was before studies listed their files.
+  // A study.json as it was before studies listed their files.
   auto json = nlohmann::ordered_json::parse(first);
   json.erase("files");
   folder.put("st/study.json", json.dump());

@@ -163,7 +163,7 @@ TEST(Program, doctor_answers_in_json) {
   }
 }
 
-// What a device lacks is what the table says it needs and has not.
+// A device lacks what the table says it needs and has not.
 TEST(Program, doctor_exits_with_5_where_the_device_lacks_something) {
   for (const std::string device : {"cpu", "cuda"}) {
     const Outcome outcome = run("doctor --json --device " + device);
@@ -218,7 +218,7 @@ TEST(Program, documentation_command_prints_the_table_as_json) {
   EXPECT_NE(llama.at("keys").dump().find("hidden_size"), std::string::npos);
 }
 
-// What `scale-rules` lists as without a rule has none.
+// Ops that `scale-rules` lists as without a rule have none.
 TEST(Program, an_op_without_a_scale_rule_has_null_as_json) {
   const std::string page = run("docs scale-rules").out;
   const std::string without = page.substr(page.find("Without a rule: "));

@@ -12,7 +12,7 @@ namespace {
 
 const std::string kConfig = OCTET_SOURCE_DIR "/recipes/llama-3m.yaml";
 
-// Of the lines "0 layer role module | kernel | results <- operands | bytes".
+// Kernels of the lines "0 layer role module | kernel | results <- operands | bytes".
 std::set<std::string> kernels_of(const std::string& steps) {
   std::set<std::string> kernels;
   std::istringstream lines(steps);

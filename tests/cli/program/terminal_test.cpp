@@ -13,7 +13,7 @@
 namespace octet::test::program_terminal_test {
 namespace {
 
-// What the program writes to a terminal of so many columns.
+// Lines that the program writes to a terminal of so many columns.
 std::vector<std::string> on_terminal(std::vector<std::string> arguments, unsigned short columns) {
   winsize size{};
   size.ws_row = 50;

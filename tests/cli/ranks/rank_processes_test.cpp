@@ -145,7 +145,7 @@ TEST_F(RankProcesses, are_named_where_they_leave_without_a_word) {
                                                "without a word .*; go on\n"));
 }
 
-// Those that launchers start end so as well.
+// Ranks that launchers start end so as well.
 TEST_F(RankProcesses, whose_device_does_not_get_on_are_lost) {
   const Ended ended = wait_for(start([](Group& group) {
     barrier(group);

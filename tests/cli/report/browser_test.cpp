@@ -11,7 +11,7 @@ using test::ScratchFolder;
 using test::write_run;
 using testing::HasSubstr;
 
-// What a reader does with a page, and what it shows then, a line each.
+// Acts of a reader on a page, and what it shows then, a line each.
 constexpr const char* kBegin = R"(<script>
 window.addEventListener('load', () => {
   const lines = [], say = text => lines.push(text);
@@ -47,7 +47,7 @@ std::string browser() {
   return "";
 }
 
-// What the page says to a reader, as the browser writes text: "<" as "&lt;".
+// Text that the page shows a reader, as the browser writes text: "<" as "&lt;".
 std::string said(const ScratchFolder& folder, std::string html, const std::string& reader) {
   html.replace(html.find("<head>"), 6, kWatch);
   html.replace(html.rfind("</body>"), 7, kBegin + reader + kEnd);
@@ -103,7 +103,7 @@ TEST_F(Browser, a_report_answers_a_reader) {
   EXPECT_THAT(all, HasSubstr("hidden step 120|" + a + mean + "\nend"));
 }
 
-// Of 20 steps that share a point one norm is zero: the band ends at the least that the chart shows.
+// One norm of 20 steps that share a point is zero: the band ends at the least that the chart shows.
 TEST_F(Browser, a_report_shows_results_samples_evaluations_and_differences) {
   const std::string hostile = "<img src=x onerror=alert(1)>";
   const std::string runs =
@@ -187,7 +187,7 @@ TEST_F(Browser, a_chart_is_saved_as_png_and_csv) {
               HasSubstr("<title>decoded true true</title>"));
 }
 
-// What a reader chooses is drawn: seconds on the axis, no smoothing, another run subtracted.
+// Choices of a reader are drawn: seconds on the axis, no smoothing, another run subtracted.
 TEST_F(Browser, choices_redraw_the_charts_and_hidden_runs_stay_hidden) {
   const std::string runs =
       write_run(folder_, "a", 100) + " " +

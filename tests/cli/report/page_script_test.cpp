@@ -1,5 +1,5 @@
-// What the script of pages builds, outside a browser: page_dom.js, run by Node. Skips where it is
-// not.
+// Elements that the script of pages builds, outside a browser: page_dom.js, run by Node. Skips
+// where it is not.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -73,7 +73,7 @@ TEST_F(PageScript, hands_curves_over_with_their_bands_and_hides_runs) {
   EXPECT_THAT(text, HasSubstr("\"ticks\":\"0 0.8 MiB 1.5 MiB 2.3 MiB 3.0 MiB\""));
 }
 
-// What evaluations of preferences tell, as charts behind the others and as a table.
+// Figures of evaluations of preferences, as charts behind the others and as a table.
 TEST_F(PageScript, shows_what_evaluations_tell_beside_the_loss) {
   const std::string runs =
       write_run(folder_, "a", 3) + " " + write_run(folder_, "b", 3, [](nlohmann::json& line) {
@@ -140,7 +140,7 @@ TEST_F(PageScript, marks_a_configuration_as_best_where_the_difference_exceeds_it
   EXPECT_THAT(built("page.html"), testing::Not(HasSubstr("td.best")));
 }
 
-// Of 20 steps that share a point one norm is zero; the other run has no norm above it.
+// One norm of 20 steps that share a point is zero; the other run has no norm above it.
 TEST_F(PageScript, a_logarithmic_band_ends_at_the_least_that_is_shown) {
   const std::string runs =
       write_run(folder_, "a", 8'400,

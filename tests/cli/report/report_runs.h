@@ -51,7 +51,7 @@ inline void write_config(const ScratchFolder& folder, const std::string& run,
   folder.put(run + "/config.yaml", resolved_yaml(parse_config("{}", "none", sets).config));
 }
 
-// What the page's script reads; the text ends where a browser takes it to end.
+// Data that the page's script reads; the text ends where a browser takes it to end.
 inline nlohmann::json script_data(const std::string& html) {
   const std::string begin = "<script type=\"application/json\" id=\"data\">";
   const size_t from = html.find(begin) + begin.size();

@@ -120,8 +120,8 @@ TEST(ReportServe, follows_what_the_model_writes) {
   EXPECT_EQ(samples.at("runs")[0].at("rows")[0].at("texts")[0], " upon ...");
 }
 
-// As --resume does, which drops the lines behind the checkpoint's step; then the new lines are as
-// long as the old ones were.
+// Rewritten as by --resume, which drops the lines behind the checkpoint's step; then the new lines
+// are as long as the old ones were.
 TEST(ReportServe, a_run_that_was_taken_up_again_is_read_anew) {
   const ScratchFolder folder;
   const ReportServer server(write_run(folder, "a", 5));

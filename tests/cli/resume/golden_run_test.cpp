@@ -138,7 +138,7 @@ TEST(GoldenRun, of_version_1_0_goes_on_reading_stored_activations) {
   expect_stored();
 }
 
-// What a new run has is a change, which is named.
+// The value of a new run is a change, which is named.
 TEST(GoldenRun, of_version_1_0_reads_unquantized_activations_where_it_is_told) {
   const ScratchFolder folder;
   copy_run(folder, "run-1.0");
@@ -149,7 +149,7 @@ TEST(GoldenRun, of_version_1_0_reads_unquantized_activations_where_it_is_told) {
             std::string::npos);
 }
 
-// What a program that did not know the key has written: the checkpoint of step 2, and the run.
+// Files as a program that did not know the key writes them: the checkpoint of step 2, and the run.
 void forget_key(const ScratchFolder& folder, const std::string& key, const std::string& line) {
   std::filesystem::remove_all(folder / "run/ckpt/step-000004");
   const std::string manifest = folder / "run/ckpt/step-000002/manifest.json";

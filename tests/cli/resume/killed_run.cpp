@@ -120,7 +120,7 @@ class Killer {
       return moment == Moment::inside_a_save ? is_saving() : true;
     };
     while (!child.is_done() && !is_due() && seconds_since(start) < 30) pause(5e-5);
-    // Of a save's many operations each must be hit at times: 3 ms cover some of them.
+    // Each of a save's many operations must be hit at times: 3 ms cover some of them.
     const double longest = moment == Moment::any_time        ? 4 * step_seconds_ + 0.05
                            : moment == Moment::inside_a_save ? 3e-3
                                                              : step_seconds_;

@@ -22,7 +22,7 @@ std::vector<Settings> some_settings();
 // Every rule but AdamW with a momentum in f32, E4M3 and E4M3 rounded stochastically.
 std::vector<Settings> settings_of_rules();
 
-// What befalls the process at each of the moments.
+// Event that befalls the process at each of the moments.
 enum class Disturbance {
   kill,       // SIGKILL
   signal,     // SIGTERM or SIGINT, in turn; it must end by itself with the signal's exit code
@@ -38,7 +38,7 @@ struct KillPlan {
   int ranks = 1;  // as threads of the process
 };
 
-// Whether this process may mount a file system.
+// True if this process may mount a file system.
 bool can_mount();
 
 // Trains the settings on a shard whose length the sequence does not divide, with accumulation over

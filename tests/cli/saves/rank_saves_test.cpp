@@ -129,7 +129,7 @@ TEST_F(RankSaves, that_are_due_too_soon_wait_and_say_so_once) {
   EXPECT_THAT(whole_steps("slow"), ElementsAre(3, 4));
 }
 
-// What another rank's step ends with is told, and a save that ran is no checkpoint.
+// The error of another rank's step is told, and a save that ran is no checkpoint.
 TEST_F(RankSaves, that_a_failing_rank_leaves_behind_are_dropped) {
   SlowFiles files(2ms);
   before_step_ = [](int64_t step) {

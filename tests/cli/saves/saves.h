@@ -23,7 +23,7 @@
 
 namespace octet::test {
 
-// Of a run, by name.
+// Setting of a run, by name.
 struct Setting {
   const char* name;
   std::vector<std::string> sets;

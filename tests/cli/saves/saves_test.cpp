@@ -159,7 +159,7 @@ TEST_F(Saves, that_fail_beside_another_error_are_told_as_well) {
       testing::StartsWith("lost; saving the state of step 2 failed too: [checkpoint] step "));
 }
 
-// What would be met at the first save, after hours of work, is met before the first step.
+// Faults that would be met at the first save, after hours of work, are met before the first step.
 class Rehearsal : public Saves {
  protected:
   std::string run_without_steps(const RunConfig& config, const std::function<Files&(int)>& files) {

@@ -20,7 +20,7 @@ class SlowFiles : public FaultyFiles {
   void refuse(std::string part, std::string other_part = "") {
     refused_ = {std::move(part), std::move(other_part)};
   }
-  // What free_bytes() tells of every folder.
+  // Bytes that free_bytes() tells of every folder.
   void leave_room(uint64_t n_bytes) { room_ = n_bytes; }
   std::optional<uint64_t> free_bytes(const std::string&) const override { return room_; }
   // Tensor files that were begun.

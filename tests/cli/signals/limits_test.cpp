@@ -1,4 +1,4 @@
-// What a system may withhold: room for threads, large files, /proc.
+// Limits of a system, which may withhold room for threads, large files, /proc.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>

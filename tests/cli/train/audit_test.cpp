@@ -93,7 +93,7 @@ TEST(Audit, names_an_output_with_another_bit_once_a_role) {
     EXPECT_EQ(d.row, 0);
     EXPECT_EQ(d.col, 0);
     EXPECT_EQ(d.expected ^ d.got, 4u);
-    // Of a gradient that is added to another one the operands are gone.
+    // The operands of a gradient that is added to another one are gone.
     EXPECT_NE(d.repeats, std::optional(true));
     n_tried += d.repeats.has_value();
     EXPECT_THAT(audit_text(d), testing::HasSubstr(d.repeats ? "a bit that flipped" : "not tried"));

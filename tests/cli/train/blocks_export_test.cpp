@@ -1,4 +1,4 @@
-// What a run with recipe fp8_block exports in blocks are the bytes that its GEMMs read.
+// Blocks that a run with recipe fp8_block exports are the bytes that its GEMMs read.
 #include <gtest/gtest.h>
 
 #include <map>

@@ -1,5 +1,5 @@
-// What fails around a run costs no step: data that cannot be read, a full disk under the metrics,
-// extras that cannot be written.
+// Faults around a run cost no step: data that cannot be read, a full disk under the metrics, extras
+// that cannot be written.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What a test of training reads of an engine's states.
+// First moments of an engine's states, for tests of training.
 #pragma once
 
 #include <vector>

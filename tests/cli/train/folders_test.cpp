@@ -1,4 +1,4 @@
-// What lies in a folder already, and what comes through pipes: as a user meets it.
+// Folders that hold something already, and data through pipes: as a user meets them.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -162,7 +162,7 @@ TEST_F(Folders, resume_of_a_finished_run_says_so_and_writes_nothing) {
   }
 }
 
-// As a kill in the last save's removal of an older checkpoint leaves it, or in a save.
+// A folder as a kill in the last save's removal of an older checkpoint leaves it, or in a save.
 TEST_F(Folders, resume_of_a_finished_run_removes_what_a_killed_save_left) {
   const std::string command = "$O train tiny.yaml --quiet --set train.save_every=2";
   ASSERT_EQ(run(folder, command).code, 0);

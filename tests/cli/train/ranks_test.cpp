@@ -21,7 +21,7 @@ using test::tiny_yaml;
 
 class Ranks : public testing::Test {
  protected:
-  // Of a run in folder `out`, which must succeed.
+  // Trains a run in folder `out`, which must succeed.
   void train(const std::string& out, const std::string& flags) {
     const Outcome outcome = run_program(folder_, "train --quiet --threads 2 " + config_ +
                                                      " --set out=" + (folder_ / out) + " " + flags);
@@ -67,7 +67,7 @@ TEST_P(Stages, have_the_same_bits) {
                           (recipe == "coat"           ? of_coat
                            : recipe == "scalify_fp16" ? of_fp16
                                                       : "");
-  // Of two ranks most shards are of one length, of three none are.
+  // Most shards of two ranks are of one length, none of three.
   for (const auto& [ranks, accumulate] : {std::pair{2, 1}, {2, 2}, {3, 2}}) {
     for (const std::string stage : {"none", "optimizer", "gradients", "parameters"}) {
       train(stage, fmt::format("--overwrite --ranks {} --set train.accumulate={} --set "
@@ -354,7 +354,7 @@ TEST_F(Ranks, on_several_hosts_are_planned_with_what_goes_between_them) {
   EXPECT_EQ(one.at("sent_bytes_between_hosts"), 0);
   EXPECT_EQ(one.at("meetings").get<int>(), 2 * one.at("collective_runs").get<int>());
   EXPECT_EQ(two.at("hosts"), 2);
-  // Of three others one is of the same host.
+  // One of three others is of the same host.
   EXPECT_EQ(two.at("sent_bytes"), one.at("sent_bytes"));
   EXPECT_EQ(3 * two.at("sent_bytes_between_hosts").get<int64_t>(),
             2 * two.at("sent_bytes").get<int64_t>());
@@ -393,7 +393,7 @@ TEST_F(Ranks, on_hosts_of_several_are_planned_in_two_levels) {
   EXPECT_EQ(plan("--ranks 4 --hosts 4").contains("ranks_a_host"), false);
   EXPECT_EQ(plan("--ranks 18 --hosts 2").contains("ranks_a_host"), false);
   EXPECT_EQ(plan("--ranks 16 --hosts 2").at("ranks_a_host"), 8);
-  // Of a host as many as reach each other's memory need no NCCL.
+  // Ranks of a host need no NCCL if all reach each other's memory.
   EXPECT_EQ(plan("--ranks 8").at("nccl_bytes"), 0);
   EXPECT_EQ(plan("--ranks 16").at("nccl_bytes"), 584 << 20);
 }

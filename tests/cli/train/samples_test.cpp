@@ -45,7 +45,7 @@ std::vector<int64_t> steps_of(const std::vector<TextSample>& samples) {
   return steps;
 }
 
-// What `octet generate` writes behind each prompt, by the run's newest checkpoint.
+// Texts of `octet generate` behind each prompt, by the run's newest checkpoint.
 std::vector<std::string> generated(const ScratchFolder& folder, const std::string& run,
                                    const std::string& flags) {
   std::string prompts;
@@ -148,7 +148,7 @@ TEST(Samples, of_a_run_that_is_resumed_are_those_of_a_whole_one) {
   TinyRun(config("parts")).trainer.run(StartMode::fresh, hooks);
   const std::string path = folder / "parts/samples.jsonl";
   const std::string lines = posix_files().read_text(path);
-  // What a killed process wrote behind its checkpoint, the last line cut short.
+  // Lines of a killed process behind its checkpoint, the last one cut short.
   folder.put("parts/samples.jsonl",
              lines + R"({"step":4,"prompt":"scale am","text":"x","stop":"length"})" + "\n" +
                  R"({"step":4,"pro)");

@@ -1,4 +1,4 @@
-// What a run whose GEMMs read weights in E4M3 with one scale exports so are the codes and scales
+// Codes and scales that a run exports whose GEMMs read weights in E4M3 with one scale are those
 // that they read.
 #include <gtest/gtest.h>
 
@@ -31,8 +31,8 @@ float number_in(const std::vector<std::byte>& bytes) {
   return value;
 }
 
-// What a step makes of its parameters, by parameter: the E4M3 data as the weight lies, and what
-// they are multiplied by.
+// Operands that a step makes of its parameters, by parameter: the E4M3 data as the weight lies, and
+// what they are multiplied by.
 std::map<std::string, TensorWeight> operands_of_a_step(Trainer& trainer) {
   std::map<std::string, TensorWeight> found;
   TrainEngine& engine = trainer.engine();

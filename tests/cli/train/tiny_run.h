@@ -63,7 +63,7 @@ inline std::vector<std::string> loss_bits(const std::string& run) {
   return bits;
 }
 
-// Of the evaluations between the steps, and behind the last.
+// Losses of the evaluations between the steps, and behind the last.
 inline std::vector<double> val_losses(const std::string& run) {
   std::vector<double> losses;
   for (const auto& line : metrics(run)) {

@@ -34,7 +34,7 @@ struct TinyRun {
     write_master(trainer.engine().arenas(), layout, parameter, values);
   }
 
-  // Of a parameter or state in f32.
+  // Values of a parameter or state in f32.
   std::vector<float> values(const std::string& name) {
     const Layout::Slot& slot = trainer.engine().layout().slots.at(name);
     std::vector<float> result(static_cast<size_t>(slot.type.n_elems()));

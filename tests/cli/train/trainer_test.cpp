@@ -171,7 +171,7 @@ TEST(Trainer, lost_tail_of_metrics_is_written_again) {
   Session(tiny_config(folder, {"out=" + (folder / "whole")})).trainer.run(StartMode::fresh, {});
   std::atomic<int> flag = 0;
   Session(tiny_config(folder)).trainer.run(StartMode::fresh, stop_after(3, flag));
-  // As a kill leaves it: steps after the checkpoint, the last line cut short.
+  // Metrics as a kill leaves them: steps after the checkpoint, the last line cut short.
   std::string text = posix_files().read_text(folder / "run/metrics.jsonl");
   folder.put("run/metrics.jsonl", text + "{\"step\":4,\"loss\":9}\n{\"step\":5,\"lo");
   Session(tiny_config(folder)).trainer.run(StartMode::resume, {});

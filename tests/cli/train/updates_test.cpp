@@ -1,4 +1,4 @@
-// What an update counts, and what never changes it.
+// Counts of an update, and what never changes it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

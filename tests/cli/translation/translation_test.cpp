@@ -110,7 +110,7 @@ class Translation : public testing::Test {
     }
     return values;
   }
-  // What the program writes; it must end well.
+  // Output of the program; it must end well.
   std::string said(const std::string& arguments) {
     const test::Outcome done = test::run_program(folder_, arguments);
     EXPECT_EQ(done.code, 0) << arguments << "\n" << done.err;

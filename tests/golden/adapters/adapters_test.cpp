@@ -164,7 +164,7 @@ reference::Tensors inputs_of_training(const PeftAdapter& adapter, const Put& put
   return inputs;
 }
 
-// Of cases that have some: the next token's loss, by the pass that training runs.
+// Gradients of cases that have some: the next token's loss, by the pass that training runs.
 TEST_P(Adapter, has_pefts_gradients) {
   if (!golden().contains("gradients")) return;
   const Put put(golden());

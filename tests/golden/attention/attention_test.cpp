@@ -9,7 +9,7 @@ namespace {
 using fusion::run_plan;
 using reference::Tensors;
 
-// As make_golden.py writes a result.
+// A result as make_golden.py writes it.
 std::array<double, 2> sums_of(const std::vector<double>& x) {
   std::array<double, 2> sums = {};
   for (size_t i = 0; i < x.size(); ++i) {

@@ -126,7 +126,7 @@ inline Graph form_graph(const AttentionForm& form, Pass pass, const FormTypes& t
   return graph;
 }
 
-// Of all but o and lse, which the forward pass gives.
+// All inputs but o and lse, which the forward pass gives.
 inline reference::Tensors form_inputs(const AttentionForm& form) {
   reference::Tensors inputs = {{"q", attention_values(0, n_elems(form.q()))},
                                {"k", attention_values(1, n_elems(form.kv()))},

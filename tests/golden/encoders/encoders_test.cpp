@@ -61,7 +61,7 @@ Fixture load(const std::string& name) {
   return fixture;
 }
 
-// As memory has the elements of files: of a convolution's [out, in, taps] first the channels.
+// Elements of files as memory has them: of a convolution's [out, in, taps] first the channels.
 Values in_memory(const ParameterSpec& p, const Values& file) {
   if (!p.channels_last) return file;
   const auto n_in = static_cast<size_t>(p.file_shape[1]);

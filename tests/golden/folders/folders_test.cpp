@@ -73,7 +73,7 @@ class GoldenFolder : public testing::TestWithParam<size_t> {
     return weights_of("pixels", {batch(), spec_.channels, spec_.image_size, spec_.image_size});
   }
 
-  // As the golden has them: every nth number of the rows that are no padding.
+  // Outputs as the golden has them: every nth number of the rows that are no padding.
   Values outputs(const std::string& at) const {
     const ModelSpec spec = read_hf_config(posix_files(), at);
     const WeightReader weights(posix_files(), at, spec);
@@ -161,7 +161,7 @@ TEST_P(GoldenFolder, leaves_by_convert_as_it_came) {
   expect_the_same(folder_ / "out");
 }
 
-// Of a run whose step changes nothing.
+// Export of a run whose step changes nothing.
 TEST_P(GoldenFolder, leaves_as_the_export_of_a_run_as_it_came) {
   const std::string model_keys =
       reads_pixels() ? "" : fmt::format(" --set data.tokenizer=bytes --set model.seq={}", seq());

@@ -16,12 +16,12 @@
 namespace octet::frozen_names_test {
 namespace {
 
-// Of layer 0 and outside the layers.
+// True of names in layer 0 and outside the layers.
 bool is_told(const std::string& name) {
   return name.find(".1.") == std::string::npos;
 }
 
-// What a program keeps; where runs differ in nothing else, their number and hash will do.
+// Tensors that a program keeps; where runs differ in nothing else, their number and hash will do.
 std::string tensors_of(const frozen::Run& run, const Catalogue& catalogue, bool in_full) {
   Program program(run.program, catalogue);
   std::string all, told;

@@ -30,7 +30,7 @@ struct Variant {
   std::vector<std::string> sets;
 };
 
-// What runs had before the key was there.
+// Setting that runs had before the key was there.
 constexpr const char* kStored = "recipe.forward_reads=stored";
 
 const std::vector<Variant>& variants() {

@@ -16,7 +16,7 @@ struct Run {
   ProgramOptions program;
 };
 
-// Of kernels that a CPU's vectors fill, and of those that a GPU's tensor cores take.
+// Sizes of kernels that a CPU's vectors fill, and of those that a GPU's tensor cores take.
 enum class Size { tiny, small };
 
 // Recipes that store activations read them in the forward pass, as before recipe.forward_reads.

@@ -1,4 +1,4 @@
-// What a layer launches on the GPU, in order, with the bytes that each op must move: the middle one
+// Launches of a layer on the GPU, in order, with the bytes that each op must move: the middle one
 // of three layers of the 7B shape, 4 x 2048 tokens, forward and backward. Made without a
 // GPU. After a change of passes or recipes that is meant:
 //   OCTET_UPDATE_GOLDEN=1 build/tests/octet_golden_all --gtest_filter='*LayerLaunches*'

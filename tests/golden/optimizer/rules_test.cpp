@@ -106,7 +106,7 @@ class Weight {
                   words(StateUse::moment2, uint8_t{}), values);
     return values;
   }
-  // Of the weight and every state.
+  // Bytes of the weight and every state.
   std::vector<std::byte> bytes() const {
     std::vector<std::byte> all;
     for (const GraphInput& input : plan_.graph.inputs) {
@@ -200,7 +200,7 @@ TEST(UpdateRules, lamb_is_its_definition) {
   }
 }
 
-// Where the weight is 0 there is no length of its own.
+// A weight of 0 has no length of its own.
 TEST(UpdateRules, lamb_moves_a_weight_that_is_zero) {
   Weight weight({40}, {.kind = UpdateKind::lamb, .weight_decay = 0, .master = Master::fp32});
   weight.set_zero();

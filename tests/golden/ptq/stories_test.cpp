@@ -1,4 +1,4 @@
-// What the papers found, on a small trained Llama: transformers stand a direct cast to HiF8;
+// Findings of the papers, on a small trained Llama: transformers stand a direct cast to HiF8;
 // outliers of activations break what has one narrow scale, and scales or smoothing mend it.
 #include <gtest/gtest.h>
 

@@ -257,7 +257,7 @@ TEST(TensorSumGemm, an_addend_in_ys_memory_is_added_to_the_rounded_sum) {
   EXPECT_GT(n_other, 0);
 }
 
-// As cards store what 16 bits do not hold, so that an overflow is seen; E4M3 has no infinity.
+// Values that 16 bits do not hold, stored as cards do: an overflow is seen; E4M3 has no infinity.
 TEST(TensorSumGemm, stores_infinities_where_the_type_has_them) {
   const auto all_of = [](Dtype dtype, float x) {
     Matrix m{{dtype, {16, 16}}, {}};

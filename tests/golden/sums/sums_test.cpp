@@ -119,7 +119,7 @@ struct Score {
   int64_t cases = 0, results = 0, equal = 0;
 };
 
-// Of one mode: alpha times the sums, and a bias, rounded to the result's type.
+// Score of one mode: alpha times the sums, and a bias, rounded to the result's type.
 Score score(const Case& c, const std::string& mode, const Mutant& mutant = {}) {
   const NumpyArray& want = *c.array(mode);
   const std::vector<float> y = sums(c, mode, mutant);

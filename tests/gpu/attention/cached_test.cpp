@@ -76,7 +76,7 @@ TEST(CachedAttention, heads_that_share_keys_are_near_the_reference) {
   }
 }
 
-// Of one token an entry, and of a prompt that would be tiles for tensor cores without one.
+// A bias for one token an entry, and for a prompt that would be tiles for tensor cores without one.
 TEST(CachedAttention, a_bias_is_near_the_reference) {
   OCTET_GPU_OR_SKIP(gpu);
   constexpr std::pair<Dtype, int64_t> kHeads[] = {

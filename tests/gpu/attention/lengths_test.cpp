@@ -77,7 +77,7 @@ TEST(AttentionLengths, of_two_lengths_are_near_the_reference) {
   }
 }
 
-// Where it is there, else our own. Multiples of 128 are taken by every version of it.
+// cuDNN's where it is there, else our own. Multiples of 128 are taken by every version of it.
 TEST(AttentionLengths, of_two_lengths_are_cudnns) {
   OCTET_GPU_OR_SKIP(gpu);
   const std::string_view row = gpu->catalogue->target().dnn.empty() ? "tensor cores" : "cudnn";

@@ -229,8 +229,8 @@ TEST(blocks, scaled_products_of_wide_factors_are_close_to_the_reference) {
   run_table(table, *gpu);
 }
 
-// Of one and two rows: factors alike, or codes beside 16 bits; columns that are no multiple of a
-// block's, and up to three passes of its threads over k.
+// GEMMs of one and two rows: factors alike, or codes beside 16 bits; columns that are no multiple
+// of a block's, and up to three passes of its threads over k.
 void add_few_rows(Table& table) {
   struct Factors {
     Dtype a, b;

@@ -1,4 +1,4 @@
-// What a thread copies out while another one records a program, as a save does beside a step.
+// Copies of a thread while another one records a program, as a save does beside a step.
 #include <gtest/gtest.h>
 
 #include <array>

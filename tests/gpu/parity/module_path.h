@@ -12,7 +12,7 @@ inline std::string gpu_module() {
   return path == nullptr ? OCTET_SOURCE_DIR "/build/cuda/liboctet_cuda.so" : path;
 }
 
-// Whether its devices are those of tests/emulator.
+// True if its devices are those of tests/emulator.
 inline bool is_emulated() {
   return gpu_module().find("emulated") != std::string::npos;
 }

@@ -105,7 +105,7 @@ struct Change {
   }
 };
 
-// Whether the CPU's result changes; faults of the GPU's to `wrong`. A change by more than roundings
+// True if the CPU's result changes; faults of the GPU's to `wrong`. A change by more than roundings
 // is one of the GPU's same element, a smaller one (of random bits, say) one of any element.
 bool compare(const Graph& graph, OpCode op, const Change& cpu, const Change& gpu,
              std::string& wrong) {

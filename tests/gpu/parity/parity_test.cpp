@@ -40,7 +40,7 @@ Mismatch compare(const Graph& graph, const Tensors& actual, const Tensors& expec
   return result;
 }
 
-// Whether the GPU has a kernel for the case's node with these types.
+// True if the GPU has a kernel for the case's node with these types.
 bool offered(const Graph& graph, Backend& gpu) {
   return gpu.catalogue->choose(graph, graph.nodes[0]).has_value();
 }

@@ -57,7 +57,7 @@ TEST(GpuAudit, names_products_that_are_wrong) {
   ASSERT_EQ(found.size(), 3u);
   int n_tried = 0;
   for (const AuditDifference& d : found) {
-    // Of a gradient that is added to another one the operands are gone.
+    // The operands of a gradient that is added to another one are gone.
     EXPECT_NE(d.repeats, std::optional(false)) << audit_text(d);
     n_tried += d.repeats.has_value();
     EXPECT_GT(d.n_other, 16);

@@ -119,7 +119,7 @@ class RankRuns : public testing::Test {
     EXPECT_EQ(losses.size(), 2u);
     return losses;
   }
-  // What a checkpoint holds: `kind` is model or optim.
+  // Tensors of a checkpoint: `kind` is model or optim.
   std::string tensors(const std::string& out, const std::string& kind, int64_t step = 4) {
     return posix_files().read_text(
         folder_ / fmt::format("{}/ckpt/step-{:06}/{}.safetensors", out, step, kind));

@@ -25,11 +25,11 @@
 
 namespace octet::test {
 
-// What a rank's process ends with.
+// Statuses that a rank's process ends with.
 inline constexpr int kSame = 0, kDiffers = 42, kNoDevices = 43, kOtherLevels = 44;
 
-// Of one rank in one round. What all ranks must have alike is alike, squares are exact in double,
-// and maxima meet a NaN.
+// Values of one rank in one round. Those that all ranks must have alike are alike, squares are
+// exact in double, and maxima meet a NaN.
 inline std::vector<std::byte> values_of(const GraphInput& input, const TensorType& type, int rank,
                                         int round) {
   const bool is_scalar = type.shape.empty();

@@ -72,7 +72,7 @@ class CollectivesGraph {
     const CollectiveAttrs sums{
         .ranks = n_ranks_, .reduction = {}, .shape = {}, .ranks_a_host = ranks_a_host_};
     for (const OpCode op : {OpCode::reduce_scatter, OpCode::all_reduce}) {
-      // What sums are added to, where all ranks have the whole of it.
+      // Operand that sums are added to, common where all ranks have the whole of it.
       const char* const into = op == OpCode::all_reduce ? "common" : "into";
       const Shape result = {op == OpCode::all_reduce ? n : shard_elems(n, n_ranks_)};
       for (const Dtype x : {Dtype::f32, Dtype::bf16, Dtype::fp16, Dtype::e4m3}) {
@@ -85,7 +85,7 @@ class CollectivesGraph {
       }
     }
   }
-  // What a sum adds up of its own result.
+  // Squares that a sum adds up of its own result.
   ValueId squares(int64_t n, Dtype dtype) {
     const CollectiveAttrs attrs{.ranks = n_ranks_,
                                 .reduction = {},

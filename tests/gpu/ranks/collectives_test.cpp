@@ -74,7 +74,7 @@ INSTANTIATE_TEST_SUITE_P(
                     HostsCase{"two_of_two_strict", 4, 2, 2, true}),
     [](const auto& info) { return info.param.name; });
 
-// What the emulated runtime can break (tests/emulator/processes.h).
+// Faults of the emulated runtime (tests/emulator/processes.h).
 struct FaultCase {
   const char* fault;
   bool has_norm = true;

@@ -254,7 +254,7 @@ TEST(rows, many_rows_of_pairs_are_turned_as_by_the_cpu) {
   }
 }
 
-// What specials go into: the plain matrix, or the scales of a stored one. Codes have no Inf.
+// Input that specials go into: the plain matrix, or the scales of a stored one. Codes have no Inf.
 std::string input_with_specials(const Graph& graph, int64_t group) {
   for (const GraphInput& input : graph.inputs) {
     const TensorType& type = graph.type(input.value);

@@ -1,4 +1,4 @@
-// What ranks prove when they connect, by the program itself: two and three ranks, on as many GPUs
+// Self-test of ranks when they connect, by the program itself: two and three ranks, on as many GPUs
 // or on one that they share (OCTET_SHARE_GPU), or on emulated ones, whose faults it finds.
 #include <gmock/gmock.h>
 
@@ -69,7 +69,7 @@ class Transport : public SelfTest {
     SelfTest::SetUp();
     if (is_emulated()) nccl_ = "OCTET_NCCL=" + gpu_module() + " ";
   }
-  // As torchrun starts them, the ranks of host "a" on the first GPU, of "b" on the second; the
+  // Ranks as torchrun starts them, those of host "a" on the first GPU, of "b" on the second; the
   // first one's outcome.
   Outcome run_on(const std::vector<std::string>& hosts, const std::string& arguments,
                  const std::string& variables, const std::string& of_second = "") {

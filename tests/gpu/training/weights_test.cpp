@@ -21,7 +21,7 @@ constexpr Form kForms[] = {{Dtype::f32, {}},          {Dtype::bf16, {}},
                            {Dtype::fp16, {}},         {Dtype::bf16, Dtype::f32},
                            {Dtype::bf16, Dtype::i16}, {Dtype::fp16, Dtype::f32}};
 
-// What is cut among three ranks, of which this is the second.
+// Tensors that are cut among three ranks, of which this is the second.
 enum class Cut { nothing, master, both };
 
 Layout layout_of(const ParameterSpec& parameter, const Form& form, Cut cut) {

@@ -65,7 +65,7 @@ std::vector<float> logits_of(const ModelSource& source, GenerationSums sums, int
   return all;
 }
 
-// Of E4M3 weights, whose products are the kernel's of few rows or the library's of 16 bits.
+// E4M3 weights, whose products are the kernel's of few rows or the library's of 16 bits.
 TEST(GpuWriting, with_decoded_sums_does_not_depend_on_the_number_of_texts) {
   OCTET_GPU_OR_SKIP(gpu);
   const ScratchFolder folder;

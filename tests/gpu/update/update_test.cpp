@@ -141,7 +141,7 @@ TEST(gpu_update, takes_groups_of_zeros_and_of_magnitudes_near_the_ends) {
   }
 }
 
-// What is chosen runs, and gives what the others give.
+// The row that is chosen runs, and gives what the others give.
 TEST(gpu_update, goes_by_the_next_row_where_one_is_struck) {
   OCTET_GPU_OR_SKIP(gpu);
   octet::Backend other = cuda::make_backend({.module = gpu_module(), .n_threads = 1});

@@ -1,5 +1,5 @@
-// What a call of octet::Training::step does besides a step: another trainer takes over, a step that
-// was left over is told, another thread goes on.
+// Effects of a call of octet::Training::step besides a step: another trainer takes over, a step
+// that was left over is told, another thread goes on.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -25,7 +25,7 @@ class BoundFunctions {
     for (const FunctionKey& f : keys)
       bound_[f] =
           std::make_unique<BoundPlan>(program_.plan(f.name, f.size), *backend.catalogue, *arenas_);
-    // What nobody wrote must not be read.
+    // Bytes that nobody wrote must not be read.
     for (const auto& [name, slot] : program_.layout().slots)
       std::fill_n(arenas_->arena(slot.arena) + slot.offset, slot.type.n_bytes(), std::byte{0xff});
     write_weights(*arenas_, program_.layout(), parameters,

@@ -190,7 +190,7 @@ INSTANTIATE_TEST_SUITE_P(models, Cached, testing::ValuesIn(cases()), [](const au
   return fmt::format("{}_{}{}", model_def(c.kind).name, c.recipe, c.reference ? "_scalar" : "");
 });
 
-// As the CPU generates: pieces of any length, texts at different places, other texts beside them.
+// Generation on the CPU: pieces of any length, texts at different places, others beside them.
 TEST(CachedBits, are_those_of_the_training_forward) {
   cpu::Backend backend = cpu::make_backend(2, cpu::detect_isa(), cpu::RowSums::same);
   for (const ModelKind kind : {ModelKind::llama, ModelKind::gpt2, ModelKind::qwen3}) {

@@ -238,7 +238,7 @@ TEST_P(Source, is_encoded_once_and_texts_about_it_have_the_bits_of_the_whole) {
   EXPECT_TRUE(functions.run(encode, 0, 1).empty());
   functions.run(fill, 0, 4);
   for (int64_t t = 4; t < kTokens; ++t) expect_rows(functions.run(decode, t, 1), expected, t, 1);
-  // Of one call, which encodes too.
+  // The same of one call, which encodes too.
   expect_rows(functions.run(prefill, 0, 5), expected, 0, 5);
   expect_rows(functions.run(decode, 5, 1), expected, 5, 1);
 }

@@ -101,7 +101,7 @@ void for_each_product(const Convolution& c, int64_t rows, int64_t columns,
                 const int64_t row = p * c.stride + i * c.dilation - c.padding;
                 const int64_t column = q * c.stride + j * c.dilation - c.padding;
                 if (row < 0 || row >= height || column < 0 || column >= width) continue;
-                // As pixels [C, size, size] lie in files.
+                // Pixels lie as [C, size, size] in files.
                 const int64_t channel = o / n_each * n_in + k, pixel = row * width + column;
                 const int64_t x = (n * channels + channel) * size * size + pixel;
                 const int64_t w = ((o * c.kernel + i) * c.kernel + j) * n_in + k;
@@ -234,7 +234,7 @@ Picture norm(Blocks& b, const Picture& picture) {
   return batch_norm(b, picture, "bn");
 }
 
-// Of one channel: pixel r of the batch, as the norm's rows stand.
+// Values of one channel: pixel r of the batch, as the norm's rows stand.
 struct Channel {
   Numbers x, dy;
   double mean = 0, variance = 0;

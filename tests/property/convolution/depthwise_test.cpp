@@ -55,7 +55,7 @@ reference::Tensors inputs_of(const Graph& graph) {
   return inputs;
 }
 
-// What codes with one scale stand for.
+// Values that codes with one scale stand for.
 Numbers rounded(Dtype dtype, const Numbers& values) {
   const bool is_gradient = dtype == Dtype::e5m2;
   Quantizer quantizer{.format = dtype};

@@ -1,4 +1,4 @@
-// What `coat` keeps of convolutional networks, and what its backward pass makes of it.
+// Values of convolutional networks that `coat` keeps, and what its backward pass makes of them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,4 @@
-// What a plan for another generation of GPUs does with products of codes
-// (backends/cuda/target/architecture.h).
+// Products of codes in a plan for another generation of GPUs (backends/cuda/target/architecture.h).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

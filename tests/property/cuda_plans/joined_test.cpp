@@ -91,11 +91,11 @@ TEST(JoinedLaunches, of_an_update_are_steps_of_all_tensors_and_scales) {
   options.train = {.batch = 1, .seq = 16};
   Program program(options, gpu_catalogue());
   const std::vector<std::string> runs = joined_runs(program.plan(function::step));
-  // Of 21; some are not together where a weight's amax takes the place of a gradient.
+  // There are 21; some are not together where a weight's amax takes the place of a gradient.
   EXPECT_EQ(std::ranges::count(runs, " adamw_step adamw_step adamw_step adamw_step"), 4);
   EXPECT_EQ(std::ranges::count(runs, " quant_scale quant_scale quant_scale quant_scale"), 1);
 }
-// Of each layer's four groups of weights that share a scale.
+// Maxima of each layer's four groups of weights that share a scale.
 TEST(JoinedLaunches, of_ranks_are_the_maxima_of_new_weights) {
   ModelSpec spec = test::small_llama();
   spec.hidden = 512;  // so that all shards are of one length, and gathered by the next step

@@ -1,4 +1,4 @@
-// What a step launches, as the plan chooses it without a GPU.
+// Launches of a step, as the plan chooses them without a GPU.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>

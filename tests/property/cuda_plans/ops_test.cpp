@@ -35,7 +35,7 @@ TEST(CudaOps, every_op_case_has_kernels_in_every_wide_type) {
       if (!runs) std::cout << c.name << " " << dtype_name(dtype) << "\n";
     }
   }
-  // Of attention the cases whose scores are capped.
+  // Attention is here by the cases whose scores are capped.
   EXPECT_EQ(
       fmt::format("{}", fmt::join(as_others, " ")),
       "argmin attention attention_grad cast_in convolution custom_scale data_scale delayed_rescale "

@@ -1,4 +1,4 @@
-// What plan/tensor_gemm.h says of a GEMM beside the row that the GPU's plan takes for it.
+// Rules of plan/tensor_gemm.h for a GEMM beside the row that the GPU's plan takes for it.
 #include <gtest/gtest.h>
 
 #include "backends/cpu/backend.h"

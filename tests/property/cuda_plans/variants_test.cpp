@@ -76,7 +76,7 @@ const Sets kVariants[] = {
     {R"(recipe.override={"*": mxfp8})"},
 };
 
-// What is wrong with the plans of all functions; nothing is.
+// Faults of the plans of all functions; there are none.
 std::set<std::string> faults_of(const ProgramOptions& options) {
   const BatchSize cached{.batch = 2, .seq = 16, .cache = 64};
   std::set<std::string> faults;
@@ -146,7 +146,7 @@ TEST(CudaVariants, adapters_beside_every_stored_base_have_kernels) {
   }
 }
 
-// What `octet ptq` leaves: inputs of linears and operands of sums in eight bits.
+// Results of `octet ptq`: inputs of linears and operands of sums in eight bits.
 TEST(CudaVariants, inference_with_quantized_inputs_has_kernels_in_every_format) {
   for (const Dtype dtype : {Dtype::e4m3, Dtype::e5m2, Dtype::hif8, Dtype::int8}) {
     const double target = format_row(dtype).amax_target;

@@ -94,8 +94,8 @@ struct Case {
 };
 
 enum class StoredLayout : uint8_t { rows, transposed, both };
-// Of a quantizer in a layer: the amax of now, a scale that is given (with the statistics of a norm
-// too), or a history of maxima.
+// Scale of a quantizer in a layer: by the amax of now, a scale that is given (with the statistics
+// of a norm too), or a history of maxima.
 enum class ScaleFrom : uint8_t { own, given, given_too, history };
 
 struct Quantizing {
@@ -278,7 +278,7 @@ Tensors inputs_of(const Graph& graph, Values kind) {
   return inputs;
 }
 
-// What is not finite reaches the flag, and only then.
+// The flag is set by what is not finite, and only then.
 TEST(flags, nan_and_inf_are_flagged) {
   for (const Values kind : kAllValues) {
     std::vector<Fused> all;

@@ -1,5 +1,5 @@
-// What `octet doctor --prove` allows where terms cancel: rounding of the magnitudes that are added,
-// and no fault.
+// Differences that `octet doctor --prove` allows where terms cancel: rounding of the magnitudes
+// that are added, and no fault.
 #include "train/prove_kernels.h"
 
 #include "base/error.h"
@@ -35,7 +35,7 @@ class FaultyCatalogue : public Catalogue {
   float fault_;
 };
 
-// As a library that has no algorithm with the sums that its catalogue asks for.
+// A library that has no algorithm with the sums that its catalogue asks for.
 class RefusingCatalogue : public Catalogue {
  public:
   explicit RefusingCatalogue(std::unique_ptr<Catalogue> own)

@@ -39,7 +39,7 @@ inline std::string reference_nodes(const Plan& plan, std::initializer_list<OpCod
 }
 
 inline void poison(Arenas& arenas) {
-  // As large as an arena it would take longer to make than to copy.
+  // One as large as an arena would take longer to make than to copy.
   static const std::vector<std::byte> ones(size_t{1} << 20, std::byte{0xFF});
   for (int arena = 0; arena < kArenaCount; ++arena) {
     const auto kind = static_cast<Arena>(arena);

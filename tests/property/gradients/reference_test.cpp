@@ -1,4 +1,4 @@
-// What the reference kernels promise at corners: the cases that gradients and decompositions cannot
+// Promises of the reference kernels at corners: the cases that gradients and decompositions cannot
 // tell apart.
 #include <gtest/gtest.h>
 
@@ -154,7 +154,7 @@ TEST(Reference, a_cast_in_rounds_to_its_dtype_and_back) {
   }
 }
 
-// As the formats say it, over 232 octaves and around each power of two.
+// The scale as the formats say it, over 232 octaves and around each power of two.
 TEST(Reference, a_periodic_scale_is_that_of_the_formats) {
   const std::pair before(real({}), Numbers{0.375});
   for (const double target : {15.0, 448.0, 32768.0}) {

@@ -1,5 +1,5 @@
-// What must hold of every plan, worked out from its printed program and the table of its buffers
-// alone: neither the planner's live intervals nor its choices are believed.
+// Conditions that hold for every plan, worked out from its printed program and the table of its
+// buffers alone: neither the planner's live intervals nor its choices are believed.
 #pragma once
 
 #include <string>

@@ -193,7 +193,7 @@ TEST(Planner, plans_of_ranks_are_sound) {
       options.optim.master = Master::fp32;
       options.train = {.batch = 2, .seq = 9};
       options.parallel = {.ranks = 2, .rank = 1, .shard = stage};
-      // As runs have it: data of a whole weight would outlive its gathered copy.
+      // The choice of runs: data of a whole weight would outlive its gathered copy.
       if (stage == ShardStage::parameters) options.recipe_options.weight_copy = WeightCopy::per_use;
       Program program(options, *backend.catalogue);
       const Plan& plan = program.plan(function::step);

@@ -123,7 +123,7 @@ class Generator {
     std::vector<ValueId> ids;
     for (const op_cases::OperandCase& o : c.operands) {
       ids.push_back(operands.pick(o, op));
-      // What has no gradient must not stand between a parameter and the loss.
+      // Operands without a gradient must not stand between a parameter and the loss.
       const bool blocked = has_no_gradient(op) || has_no_gradient(c);
       if (blocked && ids.back() != kNoValue) ids.back() = stopped(operands, ids.back());
     }
@@ -190,7 +190,7 @@ class Generator {
   State state_;
 };
 
-// As many of each kind, the same graphs in every run.
+// The same graphs in every run, as many of each kind.
 inline const std::vector<RandomGraph>& graphs() {
   static const std::vector<RandomGraph> all = [] {
     std::vector<RandomGraph> result;

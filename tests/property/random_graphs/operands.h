@@ -167,7 +167,7 @@ class Operands {
     TensorType type = o.type;
     if (type.dtype == Dtype::real) type.dtype = float_dtype();
     const bool plain = type.dtype == float_dtype();
-    // What is quantized has scales of its own.
+    // Quantized values have scales of their own.
     const bool reusable = o.fill != Fill::constant && o.fill != Fill::remainder &&
                           type.dtype != Dtype::bf16 && !type.is_scaled();
     ValueId x = reusable && !chance(random_, 0.2) ? candidate(type.dtype, is_step(user)) : kNoValue;

@@ -44,7 +44,7 @@ struct Matrix {
   }
 };
 
-// As eight bits hold it.
+// The matrix as eight bits hold it.
 Matrix held(const Matrix& x, const Quantizer& quantizer) {
   Matrix result = x;
   std::vector<uint8_t> q(x.values.size());
@@ -241,7 +241,7 @@ TEST(Blocks, train_whatever_they_meet) {
   }
 }
 
-// What bf16 leaves alone takes another recipe's formats where a line says so.
+// Linears that bf16 leaves alone take another recipe's formats where a line says so.
 TEST(Overrides, map_a_pattern_to_the_formats_of_any_recipe) {
   const auto with = [](std::string_view base, std::string_view other) {
     const LinearFormats& formats = find_recipe(other).linears;

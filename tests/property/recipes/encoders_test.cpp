@@ -82,7 +82,7 @@ void write_number(const Sample& to) {
       0.5f + static_cast<float>(n) / static_cast<float>(to.batch.seq);
 }
 
-// Of a pair the same token stands among others.
+// A pair has one token in common, among others.
 void write_alike(const Sample& to) {
   const auto pair = static_cast<uint64_t>(to.row) / 2;
   const auto alike = static_cast<int32_t>(to.random.bits((uint64_t{1} << 20) + pair) % 16);
@@ -175,7 +175,7 @@ std::vector<float> losses(const Encoder& encoder, const PlannedRun& run, int n_s
   return result;
 }
 
-// Of images the loss of one step, or of a few, leaps up and falls back (at a rate of 5e-3 to 2.0
+// The loss of images leaps up and falls back in one step, or in a few (at a rate of 5e-3 to 2.0
 // with fp32): which steps do turns on last bits. Half of the last ten are below their median.
 float late_loss(const std::vector<float>& losses) {
   std::vector<float> last(losses.end() - 10, losses.end());
@@ -183,7 +183,7 @@ float late_loss(const std::vector<float>& losses) {
   return last[5];
 }
 
-// As a decoder of this size learns.
+// The encoder learns as a decoder of this size does.
 void expect_learns(const Encoder& encoder, const PlannedRun& run, int n_steps) {
   const std::vector<float> all = losses(encoder, run, n_steps);
   for (const float loss : all) EXPECT_TRUE(std::isfinite(loss)) << encoder.name << " " << run.name;
@@ -229,7 +229,7 @@ TEST(Encoders, are_trained_on_numbers_and_pairs_by_every_recipe) {
   }
 }
 
-// What the papers train them with.
+// Optimizers and loss scaling that the papers train them with.
 TEST(Encoders, are_trained_with_loss_scaling_and_other_optimizers) {
   const Encoder vit = encoders().front(), bert = encoders()[2];
   for (const auto& [recipe, sets] : std::vector<std::pair<std::string, std::vector<std::string>>>{

@@ -1,4 +1,4 @@
-// What norms and activations of the forward pass read where activations are stored for the backward
+// Inputs of norms and activations in the forward pass where activations are stored for the backward
 // pass (recipe.forward_reads), and that both ways keep the same.
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ ProgramOptions options_of(const char* recipe, const ModelSpec& spec, ForwardRead
   return options;
 }
 
-// Of the first step, on equal weights.
+// Loss of the first step, on equal weights.
 uint32_t first_loss(const ProgramOptions& options, const ModelSpec& spec) {
   return std::bit_cast<uint32_t>(tiny::losses(options, 1, spec).front());
 }

@@ -1,4 +1,4 @@
-// Whether the factors of products in codes are K-major or lie as they come: the same bits.
+// Factors of products in codes, K-major or as they come: the same bits.
 #include <gtest/gtest.h>
 
 #include <bit>

@@ -47,7 +47,7 @@ Steps run(ProgramOptions options, const std::vector<int64_t>& shorter) {
   return result;
 }
 
-// What a row's tokens are is the same; sums over rows may take padding, which adds zeros, in
+// Values of a row's tokens are the same; sums over rows may take padding, which adds zeros, in
 // another order.
 TEST(Lengths, padding_changes_no_loss) {
   for (const int accumulate : {1, 2}) {

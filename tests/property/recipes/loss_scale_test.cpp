@@ -350,7 +350,7 @@ StepObserver planted_operand(TrainEngine& engine, OperandKind kind) {
   };
 }
 
-// Where nothing is measured a code of NaN tells: a saturated one would look like any other number.
+// A code of NaN tells where nothing is measured: a saturated one would look like any other number.
 TEST(PeriodicScale, an_infinite_operand_skips_a_step_without_amax) {
   for (const OperandKind kind : {OperandKind::x, OperandKind::w, OperandKind::dy}) {
     const ProgramOptions program = periodic();

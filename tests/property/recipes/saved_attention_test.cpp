@@ -1,5 +1,5 @@
-// What of attention recipes with 8-bit saved activations keep in groups (recipe.saved_attention),
-// and how many elements a group has (recipe.activation_group).
+// Parts of attention that recipes with 8-bit saved activations keep in groups
+// (recipe.saved_attention), and how many elements a group has (recipe.activation_group).
 #include <gtest/gtest.h>
 
 #include <bit>

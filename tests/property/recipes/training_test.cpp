@@ -25,7 +25,7 @@ void expect_learns(const std::vector<float>& losses, const std::string& what) {
 
 constexpr int kSteps = 30;
 
-// Of the kinds behind the first nine, which are made of the same blocks, two recipes.
+// Two recipes train the kinds behind the first nine, which are made of the same blocks.
 TEST(Recipes, every_recipe_trains_every_model) {
   for (const Recipe* recipe : all_recipes()) {
     if (recipe->unit_scales) continue;  // scalify/unit_scaling_test.cpp

@@ -96,7 +96,7 @@ TEST_P(WeightCopies, evaluate_to_the_same_bits) {
 INSTANTIATE_TEST_SUITE_P(EightBit, WeightCopies, testing::Values("fp8_linear", "coat", "hif8"),
                          [](const auto& info) { return std::string(info.param); });
 
-// What a checkpoint holds: parameters and states.
+// Content of a checkpoint: parameters and states.
 void copy_state(TrainEngine& from, TrainEngine& to) {
   for (const auto& [name, slot] : from.layout().slots) {
     if (slot.kind != InputKind::parameter && slot.kind != InputKind::state) continue;

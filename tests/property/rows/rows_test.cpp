@@ -64,7 +64,7 @@ const Sets kChoices[] = {{},
 
 class SlowRows {
  public:
-  // Of all functions of a run and, where the model writes text, of decoding.
+  // Rows of all functions of a run and, where the model writes text, of decoding.
   void look_at(const ProgramOptions& options, Catalogue& catalogue, const std::string& run,
                bool writes_text) {
     Program program(options, catalogue);
@@ -127,7 +127,7 @@ TEST(Rows, of_every_recipe_on_every_family_are_fast_but_for_the_exceptions) {
   rows.expect_none_but_all_exceptions();
 }
 
-// Of every row that a run uses, one at a time; here of a few recipes, in slow/rows of all.
+// Every row that a run uses, one at a time; here of a few recipes, in slow/rows of all.
 TEST(Rows, may_be_taken_away_one_by_one) {
   for (const char* recipe : {"bf16", "coat", "fp8_block"}) {
     const auto options = test::variant_options("llama", recipe, {});

@@ -36,7 +36,7 @@ inline Rows rows_of(const ProgramOptions& options, const Catalogue& catalogue) {
   return rows;
 }
 
-// Of the rows of a run: that others stand in for, and that are told to be missing.
+// Counts of a run's rows: that others stand in for, and that are told to be missing.
 struct Counts {
   int planned = 0, refused = 0;
 };

@@ -56,7 +56,7 @@ struct Range {
   double low = 1e9, high = -1e9;
 };
 
-// Of log2 RMS of the data of all GEMMs' operands and results.
+// Range of log2 RMS of the data of all GEMMs' operands and results.
 Range gemm_data(int64_t layers, ScaleRounding rounding) {
   const ModelSpec spec = deep(layers);
   const Graph graph = simplify(autodiff(forward_builder(spec)(kSize, ForwardKind::loss)));

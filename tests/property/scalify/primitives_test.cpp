@@ -26,7 +26,7 @@ Tensors run(const Graph& logical, const Tensors& inputs) {
   return reference::interpret(typed, inputs);
 }
 
-// Of x and v, with a weight that the sub-graph reads besides: loss = sum((x w) v).
+// Graph of x and v, with a weight that the sub-graph reads besides: loss = sum((x w) v).
 Graph custom_graph(const CustomScaleRules& rules) {
   Graph graph;
   Builder b(graph);
@@ -140,7 +140,7 @@ Graph delayed_graph(Direction direction) {
   return autodiff(graph);
 }
 
-// What the state is after each of these sizes of x (forward) or of its gradient (backward).
+// The state after each of these sizes of x (forward) or of its gradient (backward).
 std::vector<double> factors(Direction direction, const std::vector<double>& sizes) {
   const Graph graph = scalify(delayed_graph(direction), {}).graph;
   const std::string state = state_name(StateUse::rescale_factor, "site");

@@ -30,7 +30,7 @@ bool is_state_or_data(const std::string& name) {
   return name.starts_with("data") || name.starts_with("next:");
 }
 
-// Whether f32 holds the outputs with room for other scales.
+// True if f32 holds the outputs with room for other scales.
 bool is_tame(const Tensors& outputs) {
   for (const auto& [name, values] : outputs) {
     for (const double x : values)
@@ -89,7 +89,7 @@ double distance(const std::vector<double>& actual, const std::vector<double>& ex
   return size == 0 ? std::sqrt(sum) : std::sqrt(sum / size);
 }
 
-// What is not: a row that is far smaller than its tensor, zeros under a large measured scale.
+// Not near: a row that is far smaller than its tensor, zeros under a large measured scale.
 TEST(RandomScales, keep_fp16_near_f32_where_inputs_sizes_are_said_or_measured) {
   int n_tame = 0, n_near = 0;
   for (uint64_t seed = 0; seed < 150; ++seed) {
@@ -121,7 +121,7 @@ constexpr int64_t kRuleRows = 64, kRuleWidth = 48;
 const Shape kRuleShape = {kRuleRows, kRuleWidth};
 const double kRootOfWidth = half_log2(kRuleWidth);
 
-// Of 2 x 2 pixels of a square, without a border.
+// Windows of 2 x 2 pixels of a square, without a border.
 UnfoldAttrs windows_of(int64_t side) {
   return {.picture = {side, side},
           .window = {2, 2},

@@ -138,7 +138,7 @@ TEST(UnitScaling, attention_of_other_rows_keeps_the_trained_factor) {
   EXPECT_NE(factor({.batch = 1, .seq = 8}, 0), own);
 }
 
-// Of every product's operands and results, of attention and of gradients of parameters, at the
+// RMS of every product's operands and results, of attention and of gradients of parameters, at the
 // start of a model of eight layers with N(0, 1) weights and uniform tokens.
 TEST(UnitScaling, values_and_gradients_are_near_one_at_the_start) {
   const ModelSpec spec = llama(64, 8, 4, 176, 256);

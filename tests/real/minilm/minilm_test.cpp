@@ -17,7 +17,7 @@ constexpr size_t kWidth = 384;
 TEST(Minilm, cosines_of_texts_are_those_of_transformers) {
   if (!posix_files().exists(kModel + "/model.safetensors"))
     GTEST_SKIP() << kModel << " is not there (./dev model minilm)";
-  // Of transformers 5.24.
+  // Cosines by transformers 5.24.
   constexpr double kCosines[4][4] = {{1, 0.6795422, -0.0144463, 0.0223712},
                                      {0.6795422, 1, -0.0656433, 0.1370897},
                                      {-0.0144463, -0.0656433, 1, -0.0699912},

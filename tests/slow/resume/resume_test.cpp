@@ -38,7 +38,7 @@ TEST(KilledOften, two_and_three_ranks_survive_twenty_kills) {
   }
 }
 
-// What else may befall a run, each often.
+// Other events that may befall a run, each often.
 class Disturbed : public testing::TestWithParam<Settings> {
  protected:
   void expect_same(test::Disturbance how, uint32_t n) {

@@ -93,7 +93,7 @@ class FaultyFiles : public Files {
       }
       under_->write(bytes);
     }
-    // What follows from a failed sync is tested here; the medium is not, and it is slow.
+    // Effects of a failed sync are tested here; the medium is not, and it is slow.
     void sync() override { owner_.step("sync", path_); }
     void close() override {
       owner_.step("close", path_);

@@ -119,7 +119,7 @@ TEST(Files, path_helpers) {
   EXPECT_EQ(file_name("a/b/c.txt"), "c.txt");
 }
 
-// As a run makes its folder of checkpoints while its other ranks look for it.
+// A folder made as a run makes that of checkpoints while its other ranks look for it.
 TEST(IfThere, what_is_made_between_a_failure_and_the_next_look_is_taken) {
   const ScratchFolder folder;
   const std::string made = folder / "made";

@@ -1,4 +1,4 @@
-// What is not a regular file, and what belongs to somebody else: read, written and removed only
+// Entries that are no regular files, and those of somebody else: read, written and removed only
 // where that is meant.
 #include <fcntl.h>
 #include <gmock/gmock.h>

@@ -9,7 +9,7 @@
 namespace octet::base_unfinished_file_test {
 namespace {
 
-// What a process that gets a signal now leaves of the two files.
+// Remains of the two files of a process that gets a signal now.
 TEST(UnfinishedFile, is_removed_while_it_stands_and_stays_once_it_is_whole) {
   const test::ScratchFolder folder;
   const std::string begun = folder.put("begun", "a"), whole = folder.put("whole", "b");

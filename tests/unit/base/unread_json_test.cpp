@@ -1,4 +1,4 @@
-// What Python's json reads and ours cannot hold.
+// JSON that Python's json reads and ours cannot hold.
 #include "base/json_reader.h"
 
 #include <gtest/gtest.h>

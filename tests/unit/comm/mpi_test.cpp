@@ -45,7 +45,7 @@ class MpiRanks : public testing::Test {
     const Library library = find_library(module_path());
     if (!library.problem.empty()) GTEST_SKIP() << library.problem;
   }
-  // As a rank: calls body, writes "rank N: " and its last words, and ends.
+  // Acts as a rank: calls body, writes "rank N: " and its last words, and ends.
   void be_rank(const std::function<void(Group&)>& body, int silence_seconds = 20) {
     auto group = join_ranks(module_path(), std::chrono::seconds(20),
                             {.silence = std::chrono::seconds(silence_seconds)});
@@ -62,7 +62,7 @@ class MpiRanks : public testing::Test {
     group.reset();
     ::_exit(words == "moved" ? 0 : 1);
   }
-  // What two ranks wrote.
+  // Output of two ranks.
   std::string run() {
     const std::string program = std::filesystem::read_symlink("/proc/self/exe");
     const std::string out = folder_ / "out.txt";

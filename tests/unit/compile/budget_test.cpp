@@ -215,7 +215,7 @@ TEST(DeviceMemory, only_settings_that_fit_are_named_with_what_they_take) {
   EXPECT_GE(n_named, 5u);
 }
 
-// Where one alone is not enough, the fewest together.
+// The fewest settings together, where one alone is not enough.
 TEST(DeviceMemory, settings_that_fit_together_are_named_together) {
   ProgramOptions options = options_of(8);
   options.train.batch = 1;

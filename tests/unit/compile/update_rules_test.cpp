@@ -81,7 +81,7 @@ TEST(UpdateRules, a_pattern_that_matches_no_parameter_is_refused_with_their_name
                                  "net.h.*.mlp.fc.weight, head.weight), got '"));
     EXPECT_THAT(error, HasSubstr(std::string("'") + pattern + "', which matches none"));
   }
-  // What is not trained has no update.
+  // Parameters that are not trained have no update.
   const Graph adapted = add_lora(two_layers(), {.rank = 2, .targets = {"query"}});
   EXPECT_THAT(test::error_of([&] { named("head", UpdateKind::sgd, adapted); }),
               HasSubstr("got 'head', which matches none"));

@@ -107,13 +107,13 @@ TEST(Config, recipe_decides_what_is_not_written) {
   EXPECT_EQ(parse_config("recipe: fp32", "run.yaml").config.optim.master, Master::fp32);
 }
 
-// What a table lists must be what the parser takes, whatever else the registries learn.
+// Names that a table lists must be those that the parser takes, whatever else registries learn.
 TEST(ConfigTable, every_listed_name_is_accepted_and_stays) {
   for (const ConfigRow& row : config_rows()) {
     for (const std::string& name : row_names(row)) {
       const std::string set = fmt::format("{}={}", row.path, name);
       if (name == "adapter") continue;  // needs adapters, and they a model's folder
-      // What recipes of eight bits alone may choose, but for f32.
+      // Choices of recipes of eight bits alone, but for f32.
       const bool is_choice = row.path == "recipe.compute" || row.path == "recipe.activations";
       const bool is_of_scales = row.path == "recipe.rescale" ||
                                 row.path == "recipe.scale_rounding" ||

@@ -1,4 +1,4 @@
-// What a resumed run may change of its configuration.
+// Keys of its configuration that a resumed run may change.
 #include "config/record.h"
 
 #include <gmock/gmock.h>

@@ -224,7 +224,7 @@ TEST(adamw, a_skipped_step_changes_nothing) {
   EXPECT_TRUE(p.weight == before.weight && p.m == before.m && p.v == before.v);
 }
 
-// What they move: parity_test.cpp.
+// Elements that they move: parity_test.cpp.
 TEST(move, neighbouring_axes_join) {
   const StridedCopy dense = simplified({0, 0, {3, 1, 5, 7}, {35, 35, 7, 1}, {35, 9, 7, 1}});
   EXPECT_EQ(dense.extent, std::vector<int64_t>({105}));

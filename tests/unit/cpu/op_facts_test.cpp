@@ -16,7 +16,7 @@ constexpr double kSome[] = {-3, -0.5, 0.25, 2, 7};
 
 using Function = double (*)(double, double);
 
-// Whether f(x, unit) is x, with `left` f(unit, x).
+// True if f(x, unit) is x, with `left` f(unit, x).
 bool keeps(Function f, double unit, bool left) {
   for (const double x : kSome) {
     if ((left ? f(unit, x) : f(x, unit)) != x) return false;
@@ -66,7 +66,7 @@ TEST(OpFacts, transcendental_ops_are_the_functions_that_are_computed_in_f64) {
   EXPECT_EQ(marked, expected);
 }
 
-// What data and scales go through without parts of its own has a rule of its error as well.
+// Primitives that data and scales go through have a rule of their error as well.
 TEST(OpFacts, a_primitive_of_floats_has_a_rule_of_its_error) {
   const std::set<std::string_view> of_no_float = {"less",  "less_equal", "greater", "greater_equal",
                                                   "equal", "not_equal",  "argmax",  "update"};

@@ -45,7 +45,7 @@ class Guarded {
   Bytes all_;
 };
 
-// Of each operand and result that has a choice, f32, bf16 or fp16.
+// Types of operands and results that have a choice: f32, bf16 or fp16.
 struct Types {
   uint32_t bf16 = 0;  // a bit an operand, then of the first result and of the others
   bool fp16 = false;  // all of them, statistics apart
@@ -160,7 +160,7 @@ inline Launched launch(const Graph& graph, const std::vector<Bytes>& inputs,
 // what is tiny; numbers near the largest.
 enum class Special : uint8_t { none, nan, nonfinite, largest };
 
-// What an op's kernel promises of a result that is not in codes: |got - want| is at most
+// Bound that an op's kernel promises of a result that is not in codes: |got - want| is at most
 // relative * max(floor, max |want|) and a rounding of the result's type.
 struct BoundOptions {
   double floor = 0;

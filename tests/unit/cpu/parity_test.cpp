@@ -47,12 +47,12 @@ const Bound kBounds[] = {
     {OpCode::gelu_quantize, 2e-7},
 };
 
-// What ranks do together is the same in both catalogues: RankSelfTest has it.
+// Collectives are the same in both catalogues: RankSelfTest has them.
 bool is_fast(const KernelRow& row) {
   return std::ranges::find(kernel_rows(Isa::scalar), &row) == kernel_rows(Isa::scalar).end();
 }
 
-// Of an elementwise op either vectors or doubles are ever used; FP16 is looked at by itself.
+// Elementwise ops only ever use either vectors or doubles; FP16 is looked at by itself.
 bool is_due(const KernelRow& row) {
   const bool is_simd = row.name == "simd";
   const bool has_doubles = std::ranges::any_of(kernel_rows(Isa::avx2), [&](const KernelRow* other) {

@@ -1,4 +1,4 @@
-// What parity_test.cpp does not say of the quantizing kernels.
+// Facts of the quantizing kernels that parity_test.cpp does not say.
 #include "backends/cpu/quantize/quantize.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What ranks prove when they connect: the CPU's kernels pass, and a back end with a wrong result
+// Self-test of ranks when they connect: the CPU's kernels pass, and a back end with a wrong result
 // does not, whatever the collective.
 #include <gmock/gmock.h>
 
@@ -14,7 +14,7 @@
 namespace octet::cpu_rank_self_test_test {
 namespace {
 
-// Of a rank: called behind each launch of a collective with its first result.
+// Fault of a rank: called behind each launch of a collective with its first result.
 using Fault = std::function<void(std::byte* result, int64_t n_bytes, int n_launches)>;
 
 class FaultyCatalogue : public Catalogue {
@@ -37,7 +37,7 @@ class FaultyCatalogue : public Catalogue {
   Fault fault_;
 };
 
-// What each rank's self-test ends with; "" where it passes.
+// Error of each rank's self-test; "" where it passes.
 std::vector<std::string> self_test(int n_ranks, const CollectiveKinds& kinds, int faulty_rank = -1,
                                    const Fault& fault = {}) {
   auto groups = local_groups(n_ranks);

@@ -11,7 +11,7 @@
 namespace octet::cpu {
 namespace {
 
-// What overflows is found by the check that lets all ranks skip the step.
+// An overflow is found by the check that lets all ranks skip the step.
 TEST(ReduceScatter, of_fp16_keeps_an_infinity_a_nan_and_an_overflow) {
   constexpr uint16_t kLargest = 0x7BFF, kInf = 0x7C00, kOne = 0x3C00, kTwo = 0x4000;
   const std::vector<uint16_t> into = {kLargest, 0xFBFF, kOne, kOne, kOne, 0x7C01};

@@ -1,4 +1,4 @@
-// What conversations become: which texts, which answers of them are trained, what is told.
+// Conversations become samples: which texts, which answers of them are trained, what is told.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -69,7 +69,7 @@ constexpr const char* kThinks =
     "{% for m in messages %}<{{ m.role }}>{{ m.content.split('</t>')[-1] }}|{% endfor %}"
     "{% if add_generation_prompt %}<assistant><t>\n{% endif %}";
 
-// Of these the next turn, if any, ends an answer.
+// The next turn, if any, ends an answer of these.
 TEST_F(ChatAnswers, that_a_template_ends_with_nothing_end_with_the_tokenizers_eos) {
   if (!posix_files().exists(kTemplates)) GTEST_SKIP() << "no shared data in " << OCTET_TEST_DATA;
   const std::string fixtures = OCTET_SOURCE_DIR "/tests/fixtures/tokenizers/";
@@ -94,7 +94,7 @@ TEST_F(ChatAnswers, that_a_template_ends_with_nothing_end_with_the_tokenizers_eo
   }
 }
 
-// What stands behind the last answer counts, whatever the template makes of texts and of calls.
+// Text behind the last answer counts, whatever the template makes of texts and of calls.
 TEST_F(ChatAnswers, end_with_eos_where_the_template_changes_their_text) {
   write("tokenizer.json",
         posix_files().read_text(OCTET_SOURCE_DIR "/tests/fixtures/tokenizers/gpt2.json"));

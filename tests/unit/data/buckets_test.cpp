@@ -78,7 +78,7 @@ TEST(Buckets, rows_of_a_step_are_alike) {
   const RowLoader loader(stream_of(many_lengths()), options_of(16));
   ASSERT_EQ(loader.lengths().size(), 3u);
   EXPECT_LT(loader.plan().report().padding_share(), 0.5 * single.plan().report().padding_share());
-  // Of the first epoch's steps at most as many are mixed as there are lengths.
+  // At most as many of the first epoch's steps are mixed as there are lengths.
   int64_t n_mixed = 0, n_padded_tokens = 0, n_used = 0;
   for (int64_t first = 0; first < 10'000; first += 16) {
     const Batch step = loader.peek(first, 16);

@@ -247,7 +247,7 @@ TEST(ChatRecords, an_answer_tree_gives_the_path_to_its_final_answer) {
   EXPECT_NE(said(other).find("path 1.0.0.0.0:"), std::string::npos) << said(other);
 }
 
-// What is trained in brackets.
+// The text, with what is trained in brackets.
 std::string masked(const ChatEncoder& encoder, const Tokenizer& tokenizer, const ChatRecord& record,
                    bool* is_apart = nullptr) {
   WordCache words;
@@ -445,7 +445,7 @@ TEST_F(ChatFiles, data_without_a_record_is_an_error_that_says_why) {
                 "', got no record: 2 dropped: no fields that are known (" + path + ":1)");
 }
 
-// Of the shared data, where it is there.
+// Conversations of the shared data, where it is there.
 class SharedChat : public ::testing::Test {
  protected:
   void SetUp() override {

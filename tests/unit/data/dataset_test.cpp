@@ -33,7 +33,7 @@ std::string text_of(const TokenStream& stream) {
   return byte_tokenizer()->decode(tokens);
 }
 
-// Where documents start, as a string of '^' and '.'.
+// Starts of documents, as a string of '^' and '.'.
 std::string starts_of(const TokenStream& stream) {
   std::vector<int32_t> tokens(static_cast<size_t>(stream.n_tokens()));
   std::vector<uint8_t> starts(tokens.size());

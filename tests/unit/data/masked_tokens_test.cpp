@@ -94,7 +94,7 @@ TEST(TokenMasking, shares_of_nothing_and_of_all_are_exact) {
   EXPECT_LT(parted.kept, parted.eligible / 200);  // random tokens that are the token itself
 }
 
-// What each place becomes follows from its own words alone: the stated thresholds, bit for bit.
+// Each place's token follows from its own words alone: the stated thresholds, bit for bit.
 TEST(TokenMasking, follows_the_counted_words_of_seed_row_and_place) {
   const TokenMasking masking(kMasking);
   const uint64_t seed = 7 ^ name_hash("masked tokens");

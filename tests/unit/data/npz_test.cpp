@@ -54,8 +54,8 @@ TEST(Npz, arrays_by_column_come_by_row) {
   const std::vector<int16_t> by_column = {1, 7, 3, 9, 5, 11, 2, 8, 4, 10, 6, 12};
   write_npz(posix_files(), folder / "w.npz", {{"x", array("<i2", {2, 3, 2}, by_column)}});
   std::string bytes = posix_files().read_text(folder / "w.npz");
-  // As long as the word that it replaces, so that the header keeps its length; the CRC is adjusted
-  // below to what the reader says it found.
+  // The word is as long as the one that it replaces, so that the header keeps its length; the CRC
+  // is adjusted below to what the reader says it found.
   bytes = replaced(bytes, "'fortran_order': False", "'fortran_order': True ");
   const std::string path = folder.put("f.npz", bytes);
   EXPECT_EQ(error_of([&] { read_npz(posix_files(), path); }, folder.path()),

@@ -54,7 +54,7 @@ TEST(PairBuckets, sizes_are_those_of_least_padding) {
             (std::vector<RowSize>{{2, 10, 75}}));
 }
 
-// Of each row of a step: the pair, by the target's label; fillers have none.
+// Counts the pair of each row of a step, by the target's label; fillers have none.
 void count_rows(const Batch& batch, std::map<int32_t, int>& seen, int64_t& n_fillers) {
   const int64_t n_source = batch.find("source")->spec.n_inner();
   for (int64_t row = 0; row < batch.batch; ++row) {

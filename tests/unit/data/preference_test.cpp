@@ -160,7 +160,7 @@ TEST_F(PreferenceData_, stand_side_by_side_with_the_answers_as_labels) {
   }
 }
 
-// As of conversations: what the template's prompt ends with, and answers that are not trained.
+// Told as of conversations: what the template's prompt ends with, and answers not trained.
 TEST_F(PreferenceData_, tell_what_their_answers_stand_behind_and_what_is_left_out) {
   const std::string thinks =
       folder_.put("t.jinja",

@@ -155,7 +155,7 @@ TEST(TokenRows, what_a_row_has_comes_with_it_and_is_part_of_the_identity) {
   EXPECT_NE(token_rows(rows, options)->identity(), source->identity());
 }
 
-// Of pairs alone, by their usual names or by those that are named; a record without one is left
+// Negatives of pairs alone, by their usual names or by those named; a record without one is left
 // out.
 TEST(TextRecords, texts_that_do_not_mean_the_same_are_read_beside_a_pair) {
   const ScratchFolder folder;
@@ -184,7 +184,7 @@ TEST(TextRecords, texts_that_do_not_mean_the_same_are_read_beside_a_pair) {
                  "{\"query\": \"e\", \"positive\": \"f\", \"negative\": \"g\"}\n");
   EXPECT_THAT(text_negatives(posix_files(), {lines}), ElementsAre("negative"));
   EXPECT_THAT(negatives(lines, {"negative"}), ElementsAre(ElementsAre("g")));
-  // Of the first line that has names.
+  // Names of the first line that has some.
   const std::string marked =
       folder.put("m.tsv", "\xEF\xBB\xBFnegative\tanchor\tpositive\na\tb\tc\n");
   EXPECT_THAT(text_negatives(posix_files(), {marked}), ElementsAre("negative"));

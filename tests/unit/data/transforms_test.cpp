@@ -139,7 +139,7 @@ TEST(Transforms, a_random_part_is_the_one_that_torchvision_takes) {
   }
 }
 
-// Of pixels that say where they stand, the part is the range of what comes out.
+// The part is the range of what comes out where pixels say where they stand.
 TEST(Transforms, random_parts_have_all_sizes_and_hang_on_seed_and_row) {
   Image image(1, 64, 64);
   for (int64_t y = 0; y < 64; ++y) {

@@ -81,7 +81,7 @@ TEST(ArrayRows, integers_and_numbers_of_each_type_are_read) {
   for (const ArrayToPut& frames : numbers) check(indices[0], frames);
 }
 
-// As a loss counts them, of what its array holds.
+// Counted as by a loss, of what its array holds.
 TEST(ArrayRows, targets_that_are_numbers_count_unless_they_are_nan) {
   const ScratchFolder folder;
   const InputSpec targets = {.name = "targets",

@@ -108,7 +108,7 @@ TEST(EncoderFolder, a_missing_tensor_s_error_says_what_is_there) {
                 "got none, but 'bert.encoder.layer.0.attention.output.Norm"));
 }
 
-// What no head of ours reads goes along, under the class that has it.
+// Tensors that no head of ours reads go along, under the class that has them.
 TEST(EncoderFolder, convert_keeps_poolers_and_heads_that_are_not_read) {
   const auto names = [](ModelHead head, const std::string& architecture,
                         const std::vector<std::string>& beside, const ExportOptions& options = {}) {

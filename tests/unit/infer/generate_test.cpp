@@ -71,7 +71,7 @@ TEST(NextToken, is_one_of_those_that_are_left) {
   EXPECT_EQ(kept({.top_p = 0.81}), (Ids{1, 2, 3}));
   EXPECT_EQ(kept({.min_p = 0.25}), (Ids{1, 2, 3}));
   EXPECT_EQ(kept({.min_p = 1}), (Ids{2}));
-  // Of the first two the first alone has 5/8.
+  // The first one alone has 5/8 of the first two.
   EXPECT_EQ(kept({.top_k = 2, .top_p = 0.6}), (Ids{2}));
 }
 
@@ -179,7 +179,7 @@ TEST_F(StopTokens, are_those_of_generation_config_before_those_of_config) {
                 "got \"x\"");
 }
 
-// What transformers' generate() would do, and the program's flags decide.
+// Keys that transformers' generate() would follow, and the program's flags decide.
 TEST_F(StopTokens, other_keys_of_generation_config_are_told_where_they_would_change_a_text) {
   const auto told = [&](const std::string& text) {
     write("generation_config.json", text);

@@ -112,7 +112,7 @@ TEST_F(GgufMetadata, numbers_out_of_bounds_are_named_by_the_file_s_key) {
 }
 
 TEST_F(GgufMetadata, each_key_is_read_neutral_or_refused_by_name) {
-  // What says nothing, or what a Llama is without it.
+  // Keys that say nothing, or what a Llama is without them.
   file_.add("general.name", "a model");
   file_.add("general.type", "model");
   file_.add("general.file_type", 7u);
@@ -230,7 +230,7 @@ TEST_F(GgufMetadata, a_vocabulary_is_read_of_a_file_of_any_size) {
   EXPECT_EQ(make_tokenizer(posix_files(), path)->encode("ab 12"), ids);
 }
 
-// As a run's export writes it, whose weights are not this file's.
+// Written as by a run's export, whose weights are not this file's.
 TEST_F(GgufMetadata, a_vocabulary_is_written_of_a_file_with_weights_of_any_type) {
   constexpr uint32_t kQ4K = 12;
   file_.add_tensor("other.weight", {256}, kQ4K, std::string(144, '\0'));
@@ -310,7 +310,7 @@ TEST_F(GgufMetadata, a_vocabulary_that_its_readers_refuse_is_refused) {
   EXPECT_EQ(error(), "a key: expected UTF-8, got other bytes");
 }
 
-// As generation_config.json says it; what has no name there is told.
+// Kept as generation_config.json says it; what has no name there is told.
 TEST_F(GgufMetadata, how_answers_are_drawn_is_kept) {
   const auto generation = [&] {
     convert();

@@ -1,5 +1,5 @@
-// What a folder's preprocessor_config.json makes of pictures, against transformers' image
-// processors (tools/make_image_goldens.py).
+// Pictures by a folder's preprocessor_config.json, against transformers' image processors
+// (tools/make_image_goldens.py).
 #include "infer/image_transforms.h"
 
 #include <gmock/gmock.h>
@@ -41,7 +41,7 @@ std::string error_of_folder(const std::string& config) {
   return error.substr(std::min(error.size(), error.find(": '") + 2));
 }
 
-// As hex digits, of pixels that are not normalized.
+// Hex digits of pixels that are not normalized.
 std::string processed(const std::string& name, ImageTransforms how, int64_t size) {
   how.size = size;
   how.mean = {0};
@@ -144,7 +144,7 @@ TEST(ImageTransforms, pictures_that_the_library_would_not_resize_are_told) {
   EXPECT_THAT(warning, HasSubstr("'do_resize' is false"));
 }
 
-// As folders of residual networks have it.
+// A file as folders of residual networks have it.
 TEST(ImageTransforms, a_share_of_the_picture_is_cropped_below_384_pixels) {
   constexpr const char* kFile = R"({"crop_pct": 0.875, "do_normalize": true, "do_resize": true,
       "feature_extractor_type": "ConvNextFeatureExtractor", "image_mean": [0.485, 0.456, 0.406],
@@ -181,7 +181,7 @@ TEST(ImageTransforms, a_share_of_the_picture_is_cropped_below_384_pixels) {
   }
 }
 
-// As folders of mobilenet_v2 have it, with or without a type.
+// Files as folders of mobilenet_v2 have them, with or without a type.
 TEST(ImageTransforms, mobilenet_s_processor_crops_a_picture_of_256) {
   for (const char* file : {R"({"image_processor_type": "MobileNetV2ImageProcessor"})", "{}",
                            R"({"size": {"shortest_edge": 256}, "crop_size": 224})"}) {
@@ -206,7 +206,7 @@ TEST(ImageTransforms, the_file_of_a_run_names_a_processor_that_does_what_it_says
   EXPECT_EQ(type(true), "DeiTImageProcessor");  // both sides, then the middle
 }
 
-// As an export has it.
+// A run as an export has it.
 TEST(ImageTransforms, a_run_is_read_back_as_it_is) {
   ImagesConfig images{.size = 12, .filter = ImageFilter::bicubic, .mean = {0.25}};
   ModelSpec spec;

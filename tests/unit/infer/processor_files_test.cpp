@@ -18,7 +18,7 @@ using nlohmann::json;
 using test::ScratchFolder;
 using testing::HasSubstr;
 
-// Of 16 pixels a side, 4 rows a picture: llava's 16 / 8 squared, idefics3's 16 / 4 by 2.
+// Model of 16 pixels a side, 4 rows a picture: llava's 16 / 8 squared, idefics3's 16 / 4 by 2.
 ModelSpec spec_of(ModelKind kind) {
   ModelSpec spec{.kind = kind, .hidden = 16, .heads = 2};
   spec.image_size = 16;

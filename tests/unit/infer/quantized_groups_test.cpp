@@ -316,7 +316,7 @@ TEST(ModelOpt, weights_and_inputs_have_a_scale_each) {
   }
 }
 
-// What transformers 5.24 saves after a forward pass: the scales of weights stay, and are not used.
+// Files that transformers 5.24 saves after a forward pass: the weights' scales stay, unused.
 TEST(Decompressed, weights_are_plain_and_their_inputs_quantized) {
   Folder folder(decompressed({"lm_head", "re:.*self_attn", "re:.*gate_proj"}));
   folder.put({kUp + ".weight_scale", SafeDtype::f32, {6, 1}}, "\1\2\3\4");

@@ -20,7 +20,7 @@ constexpr const char* kModules =
         {"idx":1,"path":"1_Pooling","type":"sentence_transformers.models.Pooling"},
         {"idx":2,"path":"2_Normalize","type":"sentence_transformers.models.Normalize"}])";
 
-// As sentence-transformers 6.2 writes them.
+// Files as sentence-transformers 6.2 writes them.
 void put_sentence(const ScratchFolder& folder) {
   folder.put("modules.json", kModules);
   folder.put("1_Pooling/config.json",
@@ -101,7 +101,7 @@ TEST(SentenceSettings, that_give_other_vectors_are_refused_by_name) {
   }
 }
 
-// Of models whose settings have older names, the first file that says something counts.
+// The first file that says something counts for models whose settings have older names.
 TEST(SentenceSettings, may_have_the_names_of_other_models) {
   const ScratchFolder folder;
   put_sentence(folder);

@@ -30,7 +30,7 @@ std::string answer_of(const SpanCase& one) {
 }
 
 TEST(SpanAnswers, are_the_largest_sum_in_the_context_of_all_windows) {
-  // What stands outside of the context, and an end before its begin, do not count.
+  // Places outside of the context, and an end before its begin, do not count.
   EXPECT_EQ(answer_of({.logits = {{9, 9, 9, 1, 2, 9, 9, 9, 9, 3, 1, 9}}}), "aa");
   EXPECT_EQ(answer_of({.logits = {{0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 2, 0}}}), "aa bb");
   EXPECT_EQ(answer_of({.logits = {{0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 2, 0},

@@ -1,4 +1,4 @@
-// What a folder holds beside a model's parameters, in exports.
+// Tensors that a folder holds beside a model's parameters, in exports.
 #include "infer/tensors_beside.h"
 
 #include <gmock/gmock.h>
@@ -11,7 +11,7 @@
 namespace octet::infer_tensors_beside_test {
 namespace {
 
-// Of a tower that is read behind its second layer of three: the third, and the norm behind it.
+// Tensors of a tower that is read behind layer two of three: the third, and the norm behind it.
 TEST(TensorsBeside, of_a_tower_go_along_by_the_names_of_public_files) {
   const test::ScratchFolder folder;
   std::vector<test::ArrayToPut> arrays;
@@ -37,7 +37,7 @@ TEST(TensorsBeside, of_a_tower_go_along_by_the_names_of_public_files) {
                          "vision_tower.vision_model.post_layernorm.weight"));
 }
 
-// Of a tower with a classifier: what makes the one row that it does not read, by either name.
+// Tensors of a tower with a classifier: for the one row that it does not read, by either name.
 TEST(TensorsBeside, of_a_tower_alone_are_those_that_no_classifier_reads) {
   const test::ScratchFolder folder;
   std::vector<test::ArrayToPut> arrays;

@@ -112,7 +112,7 @@ TEST(Checkpoint, the_newest_ones_are_kept) {
   Checkpoints checkpoints(posix_files(), run.path());
   for (const int64_t step : {1, 2, 3, 1'000'000}) checkpoints.save(Fixture(step).contents, 2);
   EXPECT_THAT(whole_steps(checkpoints), ElementsAre(3, 1'000'000));
-  // What another run left with a higher number does not cost the one that was just saved.
+  // A checkpoint that another run left with a higher number does not cost the one just saved.
   checkpoints.save(Fixture(4).contents, 1);
   EXPECT_THAT(whole_steps(checkpoints), ElementsAre(4, 1'000'000));
 }
@@ -566,7 +566,7 @@ TEST(Checkpoint, the_golden_checkpoint_of_version_1_0_is_read) {
   EXPECT_EQ(as_string(loaded->optim.read("model.norm.weight.exp_avg_sq")), "GHIJ");
 }
 
-// What a reader of version 1.0 asks for has the same keys and kinds: it goes on with such a
+// Fields that a reader of version 1.0 asks for have the same keys and kinds: it goes on with such a
 // checkpoint, without the checks that came with 1.1.
 TEST(Manifest, of_this_version_reads_as_1_0_too) {
   const Json json = Json::parse(manifest_to_json(Fixture(3).contents.manifest));

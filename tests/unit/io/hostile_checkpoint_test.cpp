@@ -84,7 +84,7 @@ TEST_F(Hostile, a_folder_under_another_number_is_not_the_newest) {
   EXPECT_EQ(newest_step(), 3);
 }
 
-// What opens the newest checkpoint's files meets another exception than Error.
+// Opening the newest checkpoint's files meets another exception than Error.
 template <typename Thrown>
 class FailingFiles : public test::FaultyFiles {
  public:

@@ -1,4 +1,4 @@
-// What the shape rules give and refuse, as a table of operands and attributes.
+// Results and refusals of the shape rules, as a table of operands and attributes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -189,7 +189,7 @@ std::vector<Refused> refused_layers() {
   };
 }
 
-// What shares a scale is said by the type of the data.
+// Elements that share a scale are said by the type of the data.
 std::vector<Refused> refused_codes() {
   const auto codes = [](std::string_view by, Shape shape) {
     return TensorType{.dtype = Dtype::e4m3,
@@ -242,7 +242,7 @@ std::vector<Refused> refused_codes() {
   };
 }
 
-// What a quantizer makes is said by the types of its results.
+// Results of a quantizer are said by their types.
 std::vector<Refused> refused_results() {
   using enum Granularity::Kind;
   const TensorType x = real({8, 16}), line = real({16}), one = real({});

@@ -77,7 +77,7 @@ TEST(States, what_a_function_keeps_for_itself_is_in_no_checkpoint) {
     EXPECT_EQ(def.on_skip == OnSkip::derived, def.kind == InputKind::derived) << name;
     const bool is_of_update = def.owner == StateOwner::parameter && def.kind == InputKind::state;
     EXPECT_EQ(def.ranks == OnRanks::cut, is_of_update) << name;
-    // What is gathered within a step is of the same owner, and of no file.
+    // A state gathered within a step is of the same owner, and of no file.
     if (def.gathered_in == none) continue;
     EXPECT_EQ(state_def(def.gathered_in).owner, def.owner) << name;
     EXPECT_EQ(state_def(def.gathered_in).on_skip, OnSkip::within_step) << name;

@@ -1,4 +1,4 @@
-// What types say of how values lie, and how the text of a graph says it.
+// Layouts of values, as types and the text of a graph say them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

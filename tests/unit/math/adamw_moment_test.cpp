@@ -133,7 +133,7 @@ TEST(Moment, amax_is_right_on_average_where_codes_are_rounded_to_nearest_and_els
   }
 }
 
-// What the smallest code gives back, over the amax that was rounded, lies about the very range that
+// The value of the smallest code, over the amax that was rounded, lies about the very range that
 // chose k: counted as it is, it would lower k and itself with it in every other step.
 TEST(Moment, the_smallest_of_a_group_stays_while_the_group_is_stored_again_and_again) {
   for (const MomentCoding& coding : all_codings()) {

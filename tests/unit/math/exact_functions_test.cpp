@@ -57,7 +57,7 @@ TEST(ExactFunctions, logarithms_of_ends_are_no_numbers) {
   EXPECT_EQ(log_exact(3), static_cast<float>(std::log(3.0)));
 }
 
-// Of one angle in 2^28 a library's double may round to the other side.
+// A library's double may round to the other side for one angle in 2^28.
 TEST(ExactFunctions, sines_and_cosines_are_those_of_doubles_rounded) {
   const RandomStream random{.name = name_hash("angles")};
   for (uint64_t i = 0; i < 100'000; ++i) {

@@ -1,4 +1,4 @@
-// What a config.json of an encoder says, against transformers 5.24.
+// The config.json of an encoder, against transformers 5.24.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -124,7 +124,7 @@ TEST(EncoderConfig, names_of_old_files_are_those_of_new_ones) {
   EXPECT_EQ(name("cls.seq_relationship.weight"), "none");
 }
 
-// As transformers 5 names the modules of a ViTForImageClassification.
+// Names by transformers 5 of the modules of a ViTForImageClassification.
 TEST(EncoderConfig, modules_of_vision_transformers_have_names_of_their_own) {
   ModelSpec spec = read("vit", "");
   spec.layers = 1;

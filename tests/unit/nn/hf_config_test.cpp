@@ -56,7 +56,7 @@ TEST(HfConfig, rope_scaling_in_its_three_spellings) {
             RopeScaling::none);
 }
 
-// As transformers takes a classifier: by its problem_type, else a number where there is one class.
+// A classifier as transformers takes it: by its problem_type, else a number if there is one class.
 TEST(HfConfig, a_classifier_is_what_its_problem_type_says) {
   const auto head = [](const std::string& more, const std::string& kind = "bert",
                        const std::string& architecture = "BertForSequenceClassification") {

@@ -141,7 +141,7 @@ TEST(Policy, an_operand_that_is_not_quantized_has_a_name) {
   EXPECT_TRUE(operand_format_from_name("e4m3", true)->quantized);
 }
 
-// What is said of x or w holds for the backward pass too.
+// An override of x or w holds for the backward pass too.
 TEST(Policy, an_override_is_for_all_gemms_that_read_the_operand) {
   const LinearFormats& base = find_recipe("coat-block").linears;
   ASSERT_TRUE(base.backward_x && base.backward_w);

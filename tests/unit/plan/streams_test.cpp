@@ -20,8 +20,8 @@ namespace {
 
 constexpr int kLayers = 4;
 
-// Of each layer: a cut parameter that is gathered for the forward and again for the backward, whose
-// gradient is summed over two ranks and goes straight into the update.
+// Nodes of each layer: a cut parameter that is gathered for the forward and again for the backward,
+// whose gradient is summed over two ranks and goes straight into the update.
 std::string layers() {
   std::string text = "graph \"g\" phase typed\n";
   int id = 0;
@@ -279,7 +279,7 @@ TEST(Schedule, lets_sixteen_small_collectives_begin) {
   EXPECT_EQ(scheduled(text, int64_t{1} << 30), expected);
 }
 
-// Of `tokens` rows: gradients of two weights, 128 KiB each, and of the embedding, 512 KiB; and
+// Gradients over `tokens` rows of two weights, 128 KiB each, and of the embedding, 512 KiB; and
 // their sums.
 std::vector<NodeId> order_of_gradients(int64_t tokens, int64_t bucket_bytes) {
   return scheduled(fmt::format(R"(graph "g" phase typed
@@ -331,7 +331,7 @@ output "y" %5
   EXPECT_THAT(order(4096), testing::ElementsAre(0, 1, 3, 2));
 }
 
-// Of each layer a maximum, the ranks' common one, a scale, quantized data, its gather, and two
+// Each layer has a maximum, the ranks' common one, a scale, quantized data, its gather, and two
 // nodes that read it: 7 l to 7 l + 6.
 TEST(Schedule, gathers_quantized_parameters_a_layer_ahead_and_measures_them_two) {
   std::string text = "graph \"g\" phase typed\n", x = "3";
@@ -363,7 +363,7 @@ TEST(Schedule, gathers_quantized_parameters_a_layer_ahead_and_measures_them_two)
                                    19, 20));
 }
 
-// What is gathered is made where others still read an old value.
+// The gathered value is made where others still read an old one.
 TEST(Schedule, gathers_nothing_ahead_of_who_reads_what_its_operand_overwrites) {
   EXPECT_THAT(scheduled(R"(graph "g" phase typed
 %0 = input state "s" : f32[256]

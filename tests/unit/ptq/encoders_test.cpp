@@ -153,7 +153,7 @@ TEST_F(PtqOfEncoders, a_cast_to_a_format_that_does_not_reach_the_values_loses_mo
   }
 }
 
-// Of the first linear, whose inputs are the pixels.
+// The first linear, whose inputs are the pixels.
 TEST_F(PtqOfEncoders, max_of_the_patches_is_the_largest_pixel) {
   const ScratchFolder folder;
   const ModelSpec spec = tiny_vit();

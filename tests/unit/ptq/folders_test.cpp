@@ -1,4 +1,4 @@
-// What is written for programs of the ecosystem: packed INT8, shapes of scales, words of warning.
+// Folders for programs of the ecosystem: packed INT8, shapes of scales, words of warning.
 #include <gtest/gtest.h>
 
 #include "base/json.h"
@@ -259,7 +259,7 @@ TEST_F(Folders, linears_in_sixteen_bits_that_nothing_ignores_are_named) {
             "it is stored, where other programs look for scales");
 }
 
-// What servers run: 8 bits have a code -128, and a value beyond the calibrated range has it.
+// Servers run this: 8 bits have a code -128, and a value beyond the calibrated range has it.
 TEST_F(Folders, static_int8_inputs_saturate_at_minus_128) {
   const ActivationQuantizer how{.dtype = Dtype::int8, .target = 127, .scale = 0.5f};
   const std::vector<float> x = {-100, -64, -63.75, -63.7f, 63.5f, 64, 100, 0.25f};

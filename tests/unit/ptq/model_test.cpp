@@ -33,7 +33,7 @@ class Ptq : public testing::Test {
   Backend backend_ = cpu::make_backend(2, cpu::detect_isa());
 };
 
-// Of Llama in every format, of the others in one of each layout.
+// Llama in every format, the others in one of each layout.
 TEST_F(Ptq, runs_every_architecture) {
   for (const ModelDef* model : models()) {
     const ModelSpec spec = test::tiny_spec(model->kind);

@@ -173,7 +173,7 @@ TEST_F(Samples, all_decide_how_far_inputs_are_smoothed) {
   EXPECT_EQ(divisors.size(), 4u);
 }
 
-// What a whole model's walk makes of 13 rows does not depend on how they are divided.
+// Results of a whole model's walk over 13 rows do not depend on how they are divided.
 TEST_F(Samples, in_a_smaller_last_batch_count_as_others_do) {
   const test::ScratchFolder folder;
   const ModelSpec spec = test::tiny_spec(ModelKind::llama);

@@ -44,7 +44,7 @@ class CopyRings : public testing::TestWithParam<int64_t> {
   test::HostDevice device_;
 };
 
-// Of any size: smaller than a tensor, than all of them, or as large.
+// Rings of any size: smaller than a tensor, than all of them, or as large.
 TEST_P(CopyRings, hand_out_every_byte_in_order_pass_after_pass) {
   CopyRing ring(device_, GetParam());
   for (int pass = 0; pass < 3; ++pass) {

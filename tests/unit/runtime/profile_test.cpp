@@ -1,4 +1,4 @@
-// What a profile says of runs whose kernels take a known time.
+// Profiles of runs whose kernels take a known time.
 #include "runtime/profile.h"
 
 #include <gtest/gtest.h>

@@ -218,7 +218,7 @@ TEST(ChatTemplates, look_ahead_in_a_loop_from_its_own_test) {
   EXPECT_EQ(render(text), "FalseFalseTrue");
 }
 
-// What a template within these limits makes, or why it is beyond them.
+// Text of a template within these limits, or why it is beyond them.
 std::string within(const jinja::Limits& limits, const std::string& source) {
   try {
     return jinja::Template(source, limits)
@@ -288,7 +288,7 @@ TEST(ChatTemplates, are_bounded_in_what_stands_within_each_other) {
   EXPECT_THAT(within({.max_statements = 5}, ifs(7)), HasSubstr("nested too deeply"));
 }
 
-// What takes long is charged for by the bytes that it touches.
+// Long operations are charged for by the bytes that they touch.
 TEST(ChatTemplates, take_no_longer_for_a_step_whatever_they_touch) {
   const auto looped = [](const std::string& setup, const std::string& repeat) {
     return setup + "{% for i in range(99) %}{% for j in range(99) %}" + repeat +
@@ -339,7 +339,7 @@ TEST(ChatTemplates, reserve_indents_of_json_before_they_are_there) {
   const std::string deep = "{{ [[[[[1]]]]]|tojson(indent='x' * 100)|length }}";
   EXPECT_EQ(within({}, deep), "2521");
   EXPECT_THAT(within({.max_text_bytes = 1000}, deep), testing::HasSubstr("text of at most"));
-  // What macros within each other have written and not yet given counts as well.
+  // Text that macros within each other have written and not yet given counts as well.
   const std::string macros =
       "{% macro f(n) %}{{ 'x' * 100 }}{% if n %}{{ f(n - 1) }}{% endif %}{% endmacro %}"
       "{{ f(20)|length }}";

@@ -14,7 +14,7 @@ namespace {
 using test::error_of;
 using test::ScratchFolder;
 
-// Of so many letters for each a.
+// Replacement of each a by so many letters.
 Json replace(size_t n) {
   return {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(n, 'a')}};
 }

@@ -1,4 +1,4 @@
-// Where tokens stand in a text, against the package `tokenizers`: made by
+// Places of tokens in a text, against the package `tokenizers`: made by
 // tools/make_word_piece_goldens.py.
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ Json golden_file(const std::string& name) {
   return parse_json(posix_files().read_text(kPieces + name), name);
 }
 
-// As the package tells of tokens that have a space in front.
+// Span as the package tells it of tokens that have a space in front.
 TokenSpan trimmed(TokenSpan span, const std::string& text) {
   const auto is_space = [&](int64_t at) {
     return text[static_cast<size_t>(at)] == ' ' || text[static_cast<size_t>(at)] == '\n' ||
@@ -46,7 +46,7 @@ TEST_P(Spans, stand_where_the_package_says) {
     ASSERT_EQ(got.size(), expected.size()) << text;
     for (size_t token = 0; token < got.size(); ++token) {
       if (GetParam() == "roberta") {
-        // Of white space alone the package keeps the end, or the begin.
+        // The package keeps the end, or the begin, of white space alone.
         got[token] = trimmed(got[token], text);
         if (got[token].begin == got[token].end) continue;
       }

@@ -260,7 +260,7 @@ TEST(TokenizerModels, steps_of_a_decoder_come_in_their_order_or_are_refused) {
   const auto tokenizer = [&](const Json& decoder) {
     return make_tokenizer(posix_files(), folder.put("t.json", small_bpe({{"decoder", decoder}})));
   };
-  // Of the first token no mark becomes a space, and one space of the text goes.
+  // No mark of the first token becomes a space, and one space of the text goes.
   const std::pair<Json, std::string> texts[] = {{metaspace, "bb b"},
                                                 {never, " bb b"},
                                                 {sequence({replace, fuse, strip}), "bb b"},
@@ -288,7 +288,7 @@ TEST(TokenizerModels, steps_of_a_decoder_come_in_their_order_or_are_refused) {
             "supported");
 }
 
-// Of a map whose places lead out of it.
+// A map whose places lead out of it.
 TEST(CharacterMap, a_place_outside_is_no_string) {
   std::string bytes(4 + 8, '\0');
   bytes[0] = 8;

@@ -92,7 +92,7 @@ std::pair<int64_t, int64_t> checksum(const Ids& ids) {
   return {std::ssize(ids), value};
 }
 
-// Of whole lines, at least 20,000 bytes each.
+// Documents of whole lines, at least 20,000 bytes each.
 Ids encode_documents(const Tokenizer& tokenizer, std::string_view text) {
   Ids ids;
   while (!text.empty()) {

@@ -15,7 +15,7 @@ namespace {
 
 constexpr float kNoNumber = std::numeric_limits<float>::quiet_NaN();
 
-// What rank 0 of three learns, each rank telling what `of_rank` says.
+// Step that rank 0 of three learns, each rank telling what `of_rank` says.
 CommonStep gathered(const std::function<RankStep(int rank)>& of_rank) {
   auto groups = local_groups(3);
   CommonStep result;

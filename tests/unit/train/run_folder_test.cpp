@@ -20,7 +20,7 @@ using testing::HasSubstr;
 
 constexpr StartMode kModes[] = {StartMode::fresh, StartMode::resume, StartMode::overwrite};
 
-// What each mode says, "free" for no error.
+// Verdict of each mode, "free" for no error.
 std::vector<std::string> verdicts(const ScratchFolder& folder) {
   std::vector<std::string> all;
   for (const StartMode mode : kModes) {
@@ -127,7 +127,7 @@ TEST(RunFolder, overwriting_leaves_what_is_not_the_runs) {
   EXPECT_EQ(left, expected);
 }
 
-// As of a user who keeps a file of the same name there, or linked it to another.
+// Files of a user who keeps one of the same name there, or linked it to another.
 TEST(RunFolder, what_a_run_would_replace_must_be_a_runs) {
   struct Case {
     std::string name, text;

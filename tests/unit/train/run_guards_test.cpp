@@ -84,7 +84,7 @@ TEST(RunGuards, take_a_gradient_that_moves_no_weight_for_none) {
   EXPECT_TRUE(small.warnings.empty());
 }
 
-// Of steps that had a gradient and labels, at rates that rise to 1.
+// Steps that had a gradient and labels count, at rates that rise to 1.
 TEST(RunGuards, look_at_the_weights_behind_the_first_steps) {
   OptimConfig optim;
   optim.lr = 1;

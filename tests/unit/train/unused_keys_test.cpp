@@ -161,7 +161,7 @@ TEST(UnusedKeys, steps_beside_a_share_of_their_file_are_told) {
   EXPECT_THAT(tell("train: {steps: 1, epochs: 1, batch: 2}"),
               ElementsAre("a.yaml:1: train.steps = 1 has no effect beside train.epochs"));
   ASSERT_GT(steps, 1);
-  // As a run's own config.yaml has it.
+  // Keys as a run's own config.yaml has them.
   EXPECT_THAT(tell(fmt::format("train: {{steps: {}, epochs: 1, batch: 2}}", steps)), IsEmpty());
   EXPECT_THAT(tell("train: {steps: 1, batch: 2}", {"train.epochs=1"}), IsEmpty());
   EXPECT_THAT(tell("train: {epochs: 1, batch: 2}", {"train.steps=1"}), IsEmpty());

@@ -275,7 +275,7 @@ TEST(StateIo, restores_every_byte_and_names_a_slot_that_differs) {
             "[resume] DIR/a.safetensors: 'adam_m:w' must be BF16 [64,48], got F8_E4M3 [64,48]");
 }
 
-// Of scales that had a memory, and of loss scaling that counted rises in a row alone.
+// Checkpoints of scales that had a memory, and of loss scaling that counted rises in a row alone.
 TEST(StateIo, reads_scales_and_counters_of_older_checkpoints) {
   const TensorType scalar{.dtype = Dtype::f32, .shape = {}};
   const Layout before = layout_of(

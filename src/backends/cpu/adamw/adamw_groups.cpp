@@ -58,7 +58,7 @@ constexpr DecodeTable make_decode_table() {
 template <Dtype D>
 constexpr DecodeTable kDecodeTable = make_decode_table<D>();
 
-// What encoding and decoding of one moment's groups need, found once a launch.
+// Inputs of encoding and decoding one moment's groups, found once a launch.
 struct MomentKernel {
   const MomentPlace& place;
   MomentCoding coding;
@@ -180,7 +180,7 @@ class Groups {
     store_moment(b, s, v_, {v.data(), u.v_to});
   }
 
-  // What overflowed of moments that are not in codes.
+  // Makes overflowed moments that are not in codes finite.
   void keep_finite(const UpdateSpan& u, int64_t n) const {
     if (!is_f32_or_bf16(v_.coding.dtype)) return;
     const bool is_unquantized_m = is_f32_or_bf16(m_.coding.dtype);
@@ -231,13 +231,13 @@ class Groups {
     return u;
   }
 
-  // Whether the update itself rounds the weights stochastically.
+  // True if the update itself rounds the weights stochastically.
   bool draws_inside(const Span& s) const {
     return a_.store == WeightStore::stochastic && s.first % 4 == 0 &&
            a_.weight_from.dtype == Dtype::bf16;
   }
 
-  // Whether the update may read and write the moment in the tensors themselves.
+  // True if the update may read and write the moment in the tensors themselves.
   static bool is_in_place(const Span& s, const MomentKernel& kernel) {
     return s.whole() && kernel.coding.dtype == Dtype::f32;
   }

@@ -57,7 +57,7 @@ HWY_INLINE void store_low_halves(VU x, D16 d, hn::TFromD<D16>* to) {
 #endif
 }
 
-// As math/master.h's split_master.
+// split_master of math/master.h.
 HWY_INLINE void split_at(VF x, uint16_t* hi, int16_t* lo, int64_t i) {
   const VU all = hn::BitCast(U32(), x);
   const auto nan = hn::RebindMask(U32(), hn::IsNaN(x));
@@ -78,7 +78,7 @@ HWY_INLINE VF exp2_parts(VF n, VF f) {
   return value(hn::Add(bits(p), hn::ShiftLeft<23>(hn::ConvertTo(I32(), n))));
 }
 
-// What a code is, relative to the target: |q| / target = 2^(whole + part).
+// A code relative to the target: |q| / target = 2^(whole + part).
 struct Power {
   VF whole, part;
   VI sign;  // in the sign's place
@@ -255,7 +255,7 @@ void Random(const RandomStream& stream, int64_t first, int64_t n, uint32_t* word
   for (int64_t i = 0; i < n; i += kPad) words_of(static_cast<uint64_t>(first + i), words + i);
 }
 
-// As math/master.h's stochastic_bf16: upper random bits below the last place, then cut.
+// stochastic_bf16 of math/master.h: upper random bits below the last place, then cut.
 HWY_INLINE void store_stochastic(VF x, const uint32_t* random, uint16_t* bf16) {
   const VU up = hn::ShiftRight<16>(hn::LoadU(U32(), random));
   const VU cut = hn::ShiftRight<16>(hn::Add(hn::BitCast(U32(), x), up));

@@ -20,7 +20,7 @@ struct BitRanges {
   BitRange m, v;
 };
 
-// What codes decode to, relative to the target: ratio = q / target, and for expanded groups
+// Decoded values of codes, relative to the target: ratio = q / target, and for expanded groups
 // log2(|q| / target) = whole + part, whole an integer. The lowest bit of part is the sign of q, and
 // q = 0 has whole = kNoPower. Of IEEE formats, part stands once more by the fraction's bits, 0 to 7
 // of normal numbers and 8 to 15 of subnormals, whole being the exponent's bits minus
@@ -42,7 +42,7 @@ struct ExpansionOf {
   float k, amax, target, least;
 };
 
-// What the update of a span reads and writes: the gradient in f32 or bf16, the weight in f32 or,
+// Operands and results of a span's update: the gradient in f32 or bf16, the weight in f32 or,
 // where w is null, as bf16 and remainder, or where lo is null too as bf16 that is rounded
 // stochastically by the words of elements first_word onwards, a multiple of 4 (math/master.h). A
 // result may be its operand.
@@ -77,7 +77,7 @@ struct AdamwVectors {
   void (*random)(const RandomStream& stream, int64_t first, int64_t n, uint32_t* words);
 };
 
-// Those of the best target that the process allows now.
+// AdamwVectors of the best target that the process allows now.
 AdamwVectors adamw_vectors();
 
 }  // namespace octet::cpu

@@ -39,11 +39,11 @@ using U8 = hn::Rebind<uint8_t, F32>;
 HWY_INLINE VI set_bits(uint32_t x) {
   return hn::Set(I32(), static_cast<int32_t>(x));
 }
-// Of 16 entries, by the lower four bits of the index.
+// Entry of a table of 16, by the lower four bits of the index.
 HWY_INLINE VF look_up(VF entries, VI index) {
   return VF{_mm512_permutexvar_ps(index.raw, entries.raw)};
 }
-// Of 32 entries, by the lower five.
+// Entry of a table of 32, by the lower five.
 HWY_INLINE VF look_up(VF low, VF high, VI index) {
   return VF{_mm512_permutex2var_ps(low.raw, index.raw, high.raw)};
 }
@@ -80,7 +80,7 @@ void Decode(const ExpandedCodes& format, std::span<const DecodeJob> jobs, int64_
   }
 }
 
-// Of kLogBump, pairs first: the chain of dependent operations is what limits the loop.
+// Polynomial kLogBump, pairs first: the chain of dependent operations is what limits the loop.
 HWY_INLINE VF log_bump(VF m) {
   const auto pair = [&](int i)
                         HWY_ATTR { return hn::MulAdd(set(kLogBump[i + 1]), m, set(kLogBump[i])); };
@@ -207,7 +207,7 @@ constexpr Limits make_limits() {
   constexpr int kCells = (kFraction + 1) * kPerOctave;
   Limits limits{};
   for (int cell = 0; cell < kCells; ++cell) {
-    // Where a code begins, in cells: half a place below it. No limit is needed beyond the first
+    // Start of a code, in cells: half a place below it. No limit is needed beyond the first
     // octave of normal numbers, whose places are the subnormals'.
     const auto place_of = [](int code) {
       return (log2_exact(code - 0.5) - kCellOffset) * kPerOctave;

@@ -15,7 +15,7 @@ struct StateCoding {
   int64_t first = 0;  // the place of element 0 in the parameter, for what is drawn
 };
 
-// What is stored, and beside it the remainder or the metadata, nullptr where there is none.
+// Stored data, and beside it the remainder or the metadata, nullptr where there is none.
 template <typename Void>
 struct StoredState {
   Void* data = nullptr;

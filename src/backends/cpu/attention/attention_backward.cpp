@@ -173,7 +173,7 @@ void AttentionBackward::State::load_queries(const AttentionBackwardArgs& args, i
   }
   const int64_t sequence = q_row / spec.q_len, first = q_row % spec.q_len;
   const float* const lse = args.lse + (sequence * spec.heads + head) * spec.q_len + first;
-  // What a query that sees no key would have, exp(-Inf + Inf), is hidden.
+  // A query that sees no key would have exp(-Inf + Inf), which is hidden.
   std::transform(lse, lse + rows, w.lse,
                  [](float x) { return x == -std::numeric_limits<float>::infinity() ? 0.0f : x; });
   std::fill(w.dq, w.dq + shape.q_block * shape.columns, 0.0f);
@@ -291,7 +291,7 @@ void AttentionBackward::State::part(const AttentionBackwardArgs& args, const Att
   }
 }
 
-// Of keys that no query sees.
+// Zero dk and dv of keys that no query sees.
 void AttentionBackward::State::clear_keys(const AttentionBackwardArgs& args, int64_t first_row,
                                           int64_t end_row, int64_t kv_head) const {
   const AttentionSpec& spec = shape.spec;
@@ -322,7 +322,7 @@ void AttentionBackward::State::tile(const AttentionBackwardArgs& args, int64_t p
   clear_keys(args, next_key, sequence.kv_row + spec.kv_len, kv_head);
 }
 
-// Where the bias's gradient is summed.
+// Sums of the bias's gradient.
 float* AttentionBackward::State::bias_sums(const AttentionBackwardArgs& args) const {
   return static_cast<float*>(sum_bytes > 0 ? args.scratch : args.dbias);
 }

@@ -136,7 +136,7 @@ struct AttentionShape {
   KeyRange blocks(const AttentionSpan& span, int64_t q0, int64_t q_end) const;
   // The rows from `row` of a sequence on whose keys no other rows see.
   AttentionSpan part(const AttentionSpan& sequence, int64_t row) const;
-  // Where the bias of a query begins, of a head of a sequence; q_row: of all sequences.
+  // Start of a query's bias, of a head of a sequence; q_row: of all sequences.
   In bias_row(const void* bias, int64_t q_row, int64_t head) const {
     return offset(In{bias, spec.bias->dtype}, bias_at(q_row, head));
   }
@@ -146,7 +146,7 @@ struct AttentionShape {
     const int64_t query = b.q_len == 1 ? 0 : q_row % spec.q_len;
     return ((entry * b.heads + (b.heads == 1 ? 0 : head)) * b.q_len + query) * spec.kv_len;
   }
-  // What a product of a query and a key is multiplied by in the softmax.
+  // Factor of a product of a query and a key in the softmax.
   float score_scale() const { return spec.bias || spec.softcap > 0 ? 1.0f : spec.scale; }
 };
 AttentionShape checked_shape(const AttentionSpec& spec);

@@ -14,7 +14,7 @@
 
 namespace octet::cpu {
 
-// What the prepared kernels of one catalogue share.
+// State that the prepared kernels of one catalogue share.
 struct Context {
   ThreadPool& pool;
   Group* group = nullptr;  // of ranks; nullptr: this is the only one
@@ -46,7 +46,7 @@ std::span<const Binding> reference_bindings();
 
 // The rows of an instruction set: of none, what ranks do together, a card's sums and the reference.
 std::span<const KernelRow* const> kernel_rows(Isa isa);
-// What prepares a row of them.
+// The Binding that prepares a row of them.
 const Binding& binding_of(const KernelRow& row);
 
 }  // namespace octet::cpu

@@ -20,7 +20,7 @@ inline int64_t float_bytes(int64_t n) {
   return n * static_cast<int64_t>(sizeof(float));
 }
 
-// Whether an operand is quantized as these kernels read it: in groups along the rows.
+// True if an operand is quantized as these kernels read it: in groups along the rows.
 inline bool is_in_groups(const TensorType& type) {
   return has_codec(type.dtype) && type.has(Granularity::Kind::group) &&
          is_f32_or_bf16(type.granularity.scale);
@@ -30,7 +30,7 @@ inline int64_t group_size(const NodeView& view) {
   return view.in(op_def(view.node.op).scales[0].operand).granularity.size;
 }
 
-// Whether of the first n operands those that may be quantized are so alike, in groups along the
+// True if those of the first n operands that may be quantized are so alike, in groups along the
 // rows or not at all, and all others f32 or bf16 (stored.cpp).
 bool operands_apply(const NodeView& view, size_t n);
 // Likewise of all, where they are quantized, and of its results.

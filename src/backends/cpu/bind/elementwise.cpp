@@ -1,4 +1,4 @@
-// Of elements, and sums of everything and over rows, and the places of rows' maxima.
+// Elementwise ops, sums of everything and over rows, and the places of rows' maxima.
 #include "backends/cpu/elementwise/elementwise.h"
 
 #include <cmath>
@@ -42,7 +42,7 @@ LaunchFn prepare_lanes(const NodeView& view, Context& context) {
                   });
 }
 
-// What no vectors compute: the reference's function of a piece at a time, with its bits.
+// Ops that no vectors compute: the reference's function of a piece at a time, with its bits.
 bool in_doubles(const NodeView& view) {
   return !has_lanes(view.node.op);
 }
@@ -175,7 +175,7 @@ LaunchFn prepare_columns(const NodeView& view, Context& context) {
 RowShape rows_of_matrix(const NodeView& view) {
   return rows_of(view.in(Unary::x));
 }
-// What is left is a row, and what vanishes counts the rows.
+// Axes that are left make a row, and those that vanish count the rows.
 RowShape rows_that_vanish(const NodeView& view) {
   const int64_t cols = view.out(Unary::y).n_elems();
   return {.rows = cols == 0 ? 0 : view.in(Unary::x).n_elems() / cols, .cols = cols};
@@ -199,7 +199,7 @@ LaunchFn prepare_sum(const NodeView& view, Context& context) {
   });
 }
 
-// Of the last axis, which has something.
+// True for the last axis, which has something.
 bool finds_in_rows(const NodeView& view) {
   const Shape& shape = view.in(Unary::x).shape;
   return view.attrs<AxisAttrs>().axis == static_cast<int64_t>(shape.size()) - 1 &&

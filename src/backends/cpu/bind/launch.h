@@ -21,7 +21,7 @@ struct NodeTypes {
   std::vector<Dtype> in, out;
 };
 
-// What a launch function works on. Slots that are absent give an absent In or Out, or nullptr.
+// Arguments of a launch function. Slots that are absent give an absent In or Out, or nullptr.
 struct Call {
   const LaunchArgs& args;
   const NodeTypes& types;

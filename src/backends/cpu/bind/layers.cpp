@@ -125,7 +125,7 @@ LaunchFn prepare_attention_grad(const NodeView& view, Context& context) {
                   });
 }
 
-// Of a look-up, its gradient and the loss.
+// Tables of a look-up, its gradient and the loss.
 bool table_is_f32_or_bf16(const NodeView& view) {
   return is_f32_or_bf16(view.in(Lookup::table).dtype) && is_f32_or_bf16(view.out(Lookup::y).dtype);
 }

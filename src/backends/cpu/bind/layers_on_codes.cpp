@@ -112,7 +112,7 @@ int64_t fused_bytes(const NodeView& view) {
   return float_bytes(quantize_scratch(shape_of(view), group_size(view), view.target.n_threads));
 }
 
-// What all of them bind: stored operands, and the quantizer of the result.
+// Common part of their bindings: stored operands, and the quantizer of the result.
 class Fused {
  public:
   explicit Fused(const NodeView& view)

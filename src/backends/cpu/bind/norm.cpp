@@ -49,7 +49,7 @@ struct Forward {
   }
 };
 
-// Of RmsNormGrad or LayerNormGrad.
+// Backward pass of RmsNormGrad or LayerNormGrad.
 template <typename S>
 struct Backward {
   static constexpr SlotId kMean = S::operands.find("mean"), kDbias = S::results.find("dbias");

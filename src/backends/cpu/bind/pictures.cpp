@@ -122,7 +122,7 @@ bool norm_applies(const NodeView& view) {
   return all_f32_or_bf16(view) && is_f32(Op::own_mean) && is_f32(Op::own_variance);
 }
 
-// Of own statistics alone.
+// Own statistics alone.
 bool norm_grad_applies(const NodeView& view) {
   return all_f32_or_bf16(view) && view.attrs<BatchNormAttrs>().own;
 }

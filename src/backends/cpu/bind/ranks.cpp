@@ -99,7 +99,7 @@ bool is_sum(const NodeView& view) {
   return view.attrs<CollectiveAttrs>().reduction == RankReduction::sum;
 }
 
-// Of a sum: what reduce_scatter wants, its result, and the results of all ranks.
+// Scratch of a sum: what reduce_scatter wants, its result, and the results of all ranks.
 int64_t all_reduce_scratch(const NodeView& view) {
   if (!is_sum(view)) return 0;
   const int64_t shard = shard_elems(view.in(Reduce::x).n_elems(), ranks_of(view));

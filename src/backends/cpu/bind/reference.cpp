@@ -80,8 +80,8 @@ class ReferenceLaunch {
   std::vector<TensorType> in_, out_;  // absent_type() for what is absent
 };
 
-// What fast kernels would do in parts is taken apart for them: operands with one scale, maxima of
-// FP16, whose kernels are those of f32.
+// Work that fast kernels would do in parts is taken apart for them: operands with one scale,
+// maxima of FP16, whose kernels are those of f32.
 bool reference_applies(const NodeView& view) {
   const bool is_alone = view.target.architecture == isa_name(Isa::scalar);
   return !has_block_scales(view) && !has_scaled_moment(view) &&

@@ -62,7 +62,7 @@ struct ScalarLoops {
   }
 };
 
-// Of loops with those names, which are templates of the format.
+// Codec of loops with those names, which are templates of the format.
 template <typename Loops>
 Codec codec_of(Dtype format) {
   return visit_format(format, []<Dtype D>() -> Codec {

@@ -98,7 +98,7 @@ HWY_INLINE VF load_decoded(const uint8_t* p) {
 
 #if HWY_TARGET <= HWY_AVX3
 
-// What the codes of an IEEE format that are no normal numbers mean in bf16, by their lower 5 bits.
+// Values in bf16 of an IEEE format's codes that are no normal numbers, by their lower 5 bits.
 struct alignas(64) SpecialTable {
   uint16_t entry[32];
 };

@@ -20,11 +20,11 @@ class Divider {
  public:
   HWY_INLINE explicit Divider(float divisor)
       : divisor_(set(divisor)), inverse_(set(1.0f / divisor)) {}
-  // Whether multiply() may hold.
+  // True if multiply() may hold.
   static constexpr bool is_plain(float divisor) { return divisor >= 0x1p-25f && divisor <= 1.0f; }
 
 #if HWY_TARGET <= HWY_AVX3
-  // Whether it holds for all lanes of both; zeros and tiny numbers are left to divide().
+  // True if it holds for all lanes of both; zeros and tiny numbers are left to divide().
   static HWY_INLINE bool all_hold(VF x, VF y) {
     const auto inside = [](VF v) HWY_ATTR {
       const auto magnitude =

@@ -22,7 +22,7 @@ std::optional<Isa> isa_from_name(std::string_view name);
 // The best Isa of this machine.
 Isa detect_isa();
 
-// Whether several products are faster than a division: Intel's divider takes 16 cycles for 16
+// True if several products are faster than a division: Intel's divider takes 16 cycles for 16
 // elements.
 bool has_slow_divider();
 

@@ -1,4 +1,4 @@
-// What the fast CPU kernels take: a pointer with its storage type, and tiles for the thread pool.
+// Operands of the fast CPU kernels: a pointer with its storage type, and tiles for the thread pool.
 #pragma once
 
 #include <algorithm>

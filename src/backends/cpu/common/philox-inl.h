@@ -28,7 +28,7 @@ class Words {
       keys_[round][1] = key1;
     }
   }
-  // Of elements first to first + kWordsAtOnce; first is a multiple of 4.
+  // Words of elements first to first + kWordsAtOnce; first is a multiple of 4.
   HWY_INLINE void operator()(uint64_t first, uint32_t* words) const {
 #if HWY_TARGET == HWY_SCALAR
     for (uint64_t i = 0; i < kWordsAtOnce; ++i) words[i] = stream_.bits(first + i);
@@ -66,8 +66,8 @@ class Words {
     const W d;
     const auto n = static_cast<int64_t>(hn::Lanes(d));
     const VW mul0 = hn::Set(d, 0xD2511F53u), mul1 = hn::Set(d, 0xCD9E8D57u);
-    // Of each pair of lanes, one block of the first half and one of the second: interleaved, they
-    // stand in order.
+    // Block of each lane: a pair of lanes has one block of the first half and one of the second,
+    // which stand in order once they are interleaved.
     const VW lane = hn::Iota(d, 0);
     const VW odd = hn::And(lane, hn::Set(d, 1));
     const VW order =

@@ -37,7 +37,7 @@ HWY_INLINE VF split_exponent(VF x, VF* n) {
 // min(max(x, least), most); NaN stays NaN.
 HWY_INLINE VF limited(VF x, float least, float most) {
 #if HWY_TARGET <= HWY_AVX3
-  // Of two operands of which one is NaN, the second is the result.
+  // If one of two operands is NaN, the second is the result.
   return VF{_mm512_min_ps(set(most).raw, _mm512_max_ps(set(least).raw, x.raw))};
 #else
   const VF inside = hn::Min(hn::Max(x, set(least)), set(most));

@@ -164,7 +164,7 @@ ElementRange Elements(OpCode op) {
   }
 }
 
-// Of elements as they lie.
+// Selection of elements as they lie.
 template <typename T>
 void select_range(const Selection& s, int64_t begin, int64_t end) {
   const hn::ScalableTag<T> d;

@@ -11,7 +11,7 @@
 
 namespace octet::cpu {
 
-// What becomes of a span's values.
+// Outputs of a span's values.
 struct SpanOutput {
   float* amax = nullptr;     // signed_amax of quantized_matrix.h; null: codes are wanted
   uint8_t* codes = nullptr;  // encode(f32(value * inv_scale))

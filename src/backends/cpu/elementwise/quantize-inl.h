@@ -1,4 +1,4 @@
-// What the quantizers' vector loops share, compiled once for each Highway target.
+// Shared parts of the quantizers' vector loops, compiled once for each Highway target.
 #if defined(OCTET_CPU_QUANTIZE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef OCTET_CPU_QUANTIZE_INL_H_
 #undef OCTET_CPU_QUANTIZE_INL_H_

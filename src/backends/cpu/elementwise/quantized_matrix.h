@@ -28,7 +28,7 @@ struct RowSpan {
   int64_t row = 0, col = 0, n = 0, cols = 0;
 };
 
-// Where the span lies: unquantized data itself, or f32(code * scale) in `buffer` of n floats. The
+// The span's values: unquantized data itself, or f32(code * scale) in `buffer` of n floats. The
 // span of codes begins at a group.
 In read_span(const QuantizedMatrix& matrix, const RowSpan& span, float* buffer);
 

@@ -72,7 +72,7 @@ int64_t rows_of_tile(int64_t row_bytes) {
   return std::max<int64_t>(1, kTileBytes / std::max<int64_t>(1, row_bytes));
 }
 
-// Of the places [0, n) of a window at `begin`, `step` apart: those that lie in [0, extent).
+// Places among [0, n) of a window at `begin`, `step` apart, that lie in [0, extent).
 struct Inside {
   int64_t first, end;
 };
@@ -142,7 +142,7 @@ class Unfolding {
       std::memcpy(to, from, static_cast<size_t>(n));
       return;
     }
-    // Of a constant size: a few moves, no call.
+    // Copies of a constant size: a few moves, no call.
     for (int64_t i = 0; i < n; i += kPiece) std::memcpy(to + i, from + i, kPiece);
   }
 

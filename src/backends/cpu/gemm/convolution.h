@@ -34,7 +34,7 @@ class Convolution {
  public:
   Convolution(const ConvolutionSpec& spec, int n_threads);
 
-  // Of a launch on so many threads, however many the instance has.
+  // Scratch of a launch on so many threads, however many the instance has.
   size_t scratch_bytes(int n_threads) const;
   void launch(const ConvolutionArgs& args, ThreadPool& pool) const;
 

@@ -47,7 +47,7 @@ TileSize tile_size(const GemmSpec& spec) {
   return {std::min(tile.m, m), std::min(tile.n, padded)};
 }
 
-// What an operand is once it has been decoded: every finite code of these formats is exact in bf16.
+// Type of a decoded operand: every finite code of these formats is exact in bf16.
 Dtype decoded(Dtype dtype) {
   return is_gemm_operand(dtype) ? Dtype::bf16 : dtype;
 }
@@ -137,7 +137,7 @@ struct Gemm::State {
     const bool short_n = round_up(cols.length(j), column_unit()) != cols.tile;
     return *tiles[short_m][short_n];
   }
-  // Of a tile of few columns the tile.
+  // The whole tile if it has few columns.
   int64_t column_unit() const { return std::min(cols.tile, kTileColumns); }
   int64_t elem() const { return bytes_of(compute, 1); }
   int64_t b_tile_bytes() const { return cols.tile * k_padded * elem(); }
@@ -194,7 +194,7 @@ bool Gemm::State::has_pairs() const {
   return true;
 }
 
-// What is packed where, and the sizes of the parts of the scratch.
+// Operands to pack, their places, and the sizes of the parts of the scratch.
 void Gemm::State::choose_packing() {
   direct_a = is_gemm_operand(spec.a) && compute == Dtype::bf16;
   direct_b = is_gemm_operand(spec.b) && compute == Dtype::bf16 && has_pairs();

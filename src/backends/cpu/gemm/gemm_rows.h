@@ -15,7 +15,7 @@ namespace octet::cpu {
 
 class GemmRows {
  public:
-  // Whether there is a kernel for the products of `spec`, summed in this order.
+  // True if there is a kernel for the products of `spec`, summed in this order.
   static bool applies(const GemmSpec& spec, const DotOrder& order);
   // `order` is that of its k, rounded up to kTileDepth.
   GemmRows(const GemmSpec& spec, const DotOrder& order, int n_threads);
@@ -35,7 +35,7 @@ class GemmRows {
   struct Depth {
     int64_t begin = 0, end = 0;  // rows of op(B); beyond its last one are zeros
   };
-  // What a thread works in: sums of a run, of a strip and of a tile.
+  // Buffers of a thread: sums of a run, of a strip and of a tile.
   struct Own {
     float *panel, *run, *strip, *tile;
     uint16_t* decoded;
@@ -43,7 +43,7 @@ class GemmRows {
   int64_t strip_bytes() const;
   int64_t own_bytes() const;
   Own own(const GemmArgs& args, int thread) const;
-  // Of what a transposed B is multiplied in.
+  // Type that a transposed B is multiplied in.
   Dtype panel_dtype() const { return spec_.b == Dtype::f32 ? Dtype::f32 : Dtype::bf16; }
   void pack_a(const GemmArgs& args) const;
   void multiply_tile(const GemmArgs& args, int64_t index, const Own& own) const;

@@ -22,7 +22,7 @@ struct CodeBlock {
   const uint8_t* codes;
   int64_t stride;
 };
-// Where the block goes, in bf16: `rows` rows of `cols` elements, a multiple of 32.
+// Destination of the block, in bf16: `rows` rows of `cols` elements, a multiple of 32.
 struct BlockOut {
   uint16_t* x;
   int64_t stride, rows, cols;

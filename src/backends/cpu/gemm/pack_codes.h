@@ -10,7 +10,7 @@ namespace octet::cpu {
 
 inline constexpr int64_t kCodeBlock = 64;  // rows and columns that are packed at once
 
-// As pack_panel with a panel of kCodeBlock columns; the range begins at a multiple of kCodeBlock
+// Like pack_panel with a panel of kCodeBlock columns; the range begins at a multiple of kCodeBlock
 // rows and ends at one, or at the operand's last row.
 void pack_code_panel(const MatrixIn& codes, const PanelLayout& layout, const PanelRange& range,
                      bool last, uint16_t* dst);

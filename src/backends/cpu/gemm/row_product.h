@@ -9,7 +9,7 @@
 
 namespace octet::cpu {
 
-// What is left below two runs: halved where it is more than one, or a whole run and the rest.
+// Remainder below two runs: halved where it is more than one, or a whole run and the rest.
 enum class LastRuns : uint8_t { halved, rest };
 
 // Runs of `block` elements. block 0: an order that is not known.
@@ -27,7 +27,7 @@ struct SumOrder {
 
 inline constexpr int64_t kRowColumns = 32;  // n is a multiple of it
 
-// Where a sum begins: at zero; at zero, and each run is added to c; or c is a chain that the only
+// Start of a sum: at zero; at zero, and each run is added to c; or c is a chain that the only
 // run continues.
 enum class RowSum : uint8_t { overwrite, add, carry };
 

@@ -15,7 +15,7 @@ constexpr int64_t kSumRows = 128, kSumColumns = 128;
 constexpr int64_t kSumDepth = 256;  // that is packed at a time: whole chains of promoted sums
 constexpr int64_t kProductsOfScale = 128;
 
-// What values that are not finite do to a sum.
+// Effects on a sum of values that are not finite.
 enum Special : uint8_t { kFinite = 0, kInfinite = 1, kNan = 2 };
 
 // A factor, and how its values become those that are multiplied.
@@ -94,7 +94,7 @@ class SummedOperand {
   std::array<Code, 256> codes_;
 };
 
-// What overflows 16 bits is infinite, as cards store it.
+// Overflow of 16 bits is infinite, as cards store it.
 uint32_t encode_half(Dtype dtype, float x) {
   return encode(dtype, x, Rounding::near, {.saturate = false});
 }
@@ -147,7 +147,7 @@ struct Chain {
   int64_t first_row, n_rows, col, deep;
 };
 
-// What one launch reads and writes.
+// Operands and results of one launch.
 struct SumLaunch {
   const TensorGemmSpec& spec;
   const TensorGemmArgs& args;

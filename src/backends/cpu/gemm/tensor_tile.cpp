@@ -156,7 +156,7 @@ void AddFp8(const TensorTile& t) {
   }
 }
 
-// What f32 has no normal number for is made by the rule itself.
+// Values that f32 has no normal number for are made by the rule itself.
 HWY_NOINLINE void add_slowly(const TensorTile& t, const int32_t* a, const int32_t* b, float* sums,
                              int64_t n) {
   constexpr int64_t kDepth = HalfLanes::kDepth, kPlaneB = kDepth * kTensorColumns;
@@ -218,7 +218,7 @@ HWY_AFTER_NAMESPACE();
 namespace octet::cpu {
 namespace {
 
-// Of zeros: their products never have the largest exponent.
+// Exponents of zeros: their products never have the largest exponent.
 constexpr int kZeroExponent = -60, kZeroHalfExponent = -1000;
 
 }  // namespace

@@ -16,7 +16,7 @@ namespace octet::cpu {
 
 inline constexpr int64_t kTensorColumns = 16;  // of a packed panel of b
 
-// What a factor is packed as. `planes` of each element: exponent, magnitude, sign.
+// Packed form of a factor. `planes` of each element: exponent, magnitude, sign.
 enum class TensorPacking : uint8_t { bytes, halves };  // of 8-bit floats, of 16-bit ones
 constexpr TensorPacking tensor_packing(const TensorSums& rule) {
   return rule.fp8 ? TensorPacking::bytes : TensorPacking::halves;
@@ -36,12 +36,12 @@ constexpr int64_t packed_block_bytes(const TensorSums& rule, PackedSide side) {
   return packed_bytes(tensor_packing(rule)) * rule.block *
          (side == PackedSide::a ? 1 : kTensorColumns);
 }
-// What an element's planes hold, of a finite one; zeros never have the largest exponent.
+// Words of a finite element in its planes; zeros never have the largest exponent.
 struct PackedWords {
   int32_t exponent = 0, magnitude = 0, sign = 0;
 };
 PackedWords packed_words(const TensorSums& rule, PackedSide side, SumFactor value);
-// Where element (outer, k) of a block is in its planes, and how many elements a plane has.
+// Place of element (outer, k) of a block in its planes, and the number of a plane's elements.
 constexpr int64_t plane_elems(const TensorSums& rule, PackedSide side) {
   return rule.block * (side == PackedSide::a ? 1 : kTensorColumns);
 }

@@ -26,7 +26,7 @@ inline constexpr int64_t kNarrowColumns = 16;
 inline constexpr int64_t kTileDepth = 32;
 inline constexpr int64_t kTileRows = 64;
 
-// What a product does with its last rows. Training keeps the library's way; generation wants the
+// Sums of a product's last rows. Training keeps the library's way; generation wants the
 // same bits for any number of rows. Scratch and kernel depend on it, so a back end asks for both
 // inside a scope of its own choice.
 enum class RowSums : uint8_t { library, same };

@@ -15,7 +15,7 @@ namespace octet::cpu {
 
 class AmaxSink;  // amax_sink.h
 
-// Of a stored x; `rows` is scratch of norm_groups_scratch(...) floats. Absent where size is 0.
+// Groups of a stored x; `rows`: scratch of norm_groups_scratch(...) floats. Absent where size is 0.
 struct NormGroups {
   In scales = {};
   int64_t size = 0;

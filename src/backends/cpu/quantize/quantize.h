@@ -54,7 +54,7 @@ struct AmaxHistory {
 // The amax that the scale is made from.
 float delayed_amax(const AmaxHistory& history, float amax);
 
-// Where a fused quantizer has a scale of its own: from the amax of its f32 result, which is made
+// A fused quantizer's own scale: from the amax of its f32 result, which is made
 // once for amax and again for the codes, and never stored.
 struct OwnScale {
   float target = 448;

@@ -102,7 +102,7 @@ Quantizer quantizer_of(const QuantizeAttrs& attrs, const BlockData& out) {
           .amax_target = static_cast<float>(attrs.target)};
 }
 
-// What each block's data are multiplied by.
+// Factor that each block's data are multiplied by.
 void measure(In x, const Quantizer& quantizer, const Band& band, float* scale) {
   Values buffer;
   std::fill_n(scale, band.n_blocks(), 0.0f);

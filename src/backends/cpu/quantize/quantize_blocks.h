@@ -30,7 +30,7 @@ struct QuantizedBlocks {
 };
 void dequantize_blocks(const QuantizedBlocks& x, RowShape shape, Out y, ThreadPool& pool);
 
-// As quantize() (quantize.h), rounded as attrs say.
+// Like quantize() (quantize.h), rounded as attrs say.
 void quantize_rounded(In x, const QuantizeAttrs& attrs, const TensorCodes& out, RowShape shape,
                       ThreadPool& pool);
 

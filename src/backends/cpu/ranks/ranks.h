@@ -29,7 +29,7 @@ struct Cut {
 void all_gather(const Cut& cut, int64_t bytes, const std::byte* x, std::byte* y,
                 std::byte* scratch);
 
-// What is summed: f32, bf16, fp16, or eight-bit floats times a scale.
+// Operand of a sum: f32, bf16, fp16, or eight-bit floats times a scale.
 struct Summand {
   In x;
   float scale = 1;

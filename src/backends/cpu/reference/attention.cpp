@@ -53,7 +53,7 @@ struct KeyRange {
   int64_t begin = 0, end = 0;
 };
 
-// Of the mask, for a query at this place.
+// Keys of the mask, for a query at this place.
 KeyRange masked(const AttentionAttrs& a, int64_t place) {
   KeyRange keys{0, a.kv_len};
   if (a.mask == AttentionMask::causal) {
@@ -65,7 +65,7 @@ KeyRange masked(const AttentionAttrs& a, int64_t place) {
   return keys;
 }
 
-// Of a call: over a cache where it has positions, and with the ranges that stand in these places.
+// Keys that a query sees: over a cache where the call has positions, with ranges at these slots.
 struct RangeSlots {
   SlotId key_begins, key_ends;
 };

@@ -27,7 +27,7 @@ template <typename Op>
 bool makes_statistics(const Graph& graph, const Node& node) {
   return reads_values(graph, node) && node.in(Op::known_rstd) == kNoValue;
 }
-// Of no codes, or of those that norm_grad has a form for.
+// True for no codes, or for those that norm_grad has a form for.
 bool has_form(const Graph& graph, const Node& node) {
   const TensorType& x = x_of(graph, node);
   return !x.is_scaled() || (x.dtype == Dtype::e4m3 && x.has(Granularity::Kind::group) &&

@@ -12,7 +12,7 @@ namespace octet::reference {
 // nullptr where the card has none, or the reference's own has its bits.
 Kernel card_kernel(const Graph& graph, const Node& node);
 
-// Of types and attributes as card_kernel() takes them; results are f32.
+// Kernels of types and attributes as card_kernel() takes them; results are f32.
 void card_rms_norm(const RefCall& call);
 void card_layer_norm(const RefCall& call);
 void card_rms_norm_grad(const RefCall& call);

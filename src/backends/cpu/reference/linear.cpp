@@ -5,7 +5,7 @@
 namespace octet::reference {
 namespace {
 
-// Where the elements along these axes lie, in order.
+// Offsets of the elements along these axes, in order.
 std::vector<size_t> offsets(const RefTensor& t, const Shape& axes) {
   const Shape strides = row_major_strides(t.type.shape);
   Shape extent, steps;
@@ -18,7 +18,7 @@ std::vector<size_t> offsets(const RefTensor& t, const Shape& axes) {
   return result;
 }
 
-// Those along all other axes.
+// Offsets along all other axes.
 std::vector<size_t> free_offsets(const RefTensor& t, const Shape& batch, const Shape& contract) {
   Shape axes;
   for (int64_t axis = 0; axis < static_cast<int64_t>(t.type.shape.size()); ++axis) {

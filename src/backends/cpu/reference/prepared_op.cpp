@@ -130,7 +130,7 @@ void PreparedOp::operator()(std::span<const RefTensor> in, std::span<RefTensor> 
       for (double& x : result.data) x = round_to(result.type.dtype, x);
     }
   }
-  // What several results are, or an operand.
+  // Values that are several results, or an operand.
   for (size_t i = 0; i < results_.size(); ++i) {
     if (results_[i] == kNoValue) continue;
     const std::span<const double> made = data(results_[i]);

@@ -33,7 +33,7 @@ class PreparedOp {
   Graph parts_;
   ValueIds operands_, results_;    // values of parts_ by slot
   std::vector<PreparedOp> steps_;  // its nodes
-  // Where values and the scratch memory of the steps begin in that of a call.
+  // Offsets of values and of the steps' scratch memory in that of a call.
   std::vector<int64_t> value_offsets_, step_offsets_;
   int64_t n_scratch_ = 0;
 };

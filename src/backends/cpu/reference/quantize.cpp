@@ -21,7 +21,7 @@ Quantizer quantizer(const AmaxScaleAttrs& a, const ResultType& codes) {
   return q;
 }
 
-// Of a tensor, whatever its codes are.
+// Scale of a tensor, whatever its codes are.
 float tensor_scale(const Attrs& attrs, double amax) {
   const auto& a = std::get<AmaxScaleAttrs>(attrs);
   return scale_from_amax(quantizer(a, Dtype::e4m3), static_cast<float>(amax));

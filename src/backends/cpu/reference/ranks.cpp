@@ -1,4 +1,4 @@
-// What ranks compute together, where there is one: shards are padded wholes.
+// Collective ops of ranks, where there is one: shards are padded wholes.
 #include <algorithm>
 #include <cmath>
 
@@ -13,7 +13,7 @@ void expect_alone(const RefCall& call) {
   CHECK((collective != nullptr ? collective->ranks : std::get<ShardAttrs>(call.attrs).ranks) == 1);
 }
 
-// As much of x as there is room for, then zeros.
+// The part of x that there is room for, then zeros.
 void fit(std::span<const double> x, std::span<double> y) {
   const size_t n = std::min(x.size(), y.size());
   std::copy_n(x.begin(), n, y.begin());

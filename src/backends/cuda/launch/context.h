@@ -1,4 +1,4 @@
-// What the prepared kernels of the module share.
+// State that the prepared kernels of the module share.
 #pragma once
 
 #include <cublasLt.h>
@@ -74,7 +74,7 @@ struct Context {
   RankLinks links = {};              // to the other ranks, where there are any
   // Algorithms that were timed, by the text of the problem: layers repeat themselves.
   std::map<std::string, GemmAlgorithm> gemm_algorithms = {};
-  // Those of a former process, to be taken where they still apply.
+  // Algorithms of a former process, to be taken where they still apply.
   std::map<std::string, GemmAlgorithm> cached_algorithms = {};
   // Whatever a family keeps between its kernels (a library's handle), by its name.
   std::map<std::string, std::shared_ptr<void>> shared = {};

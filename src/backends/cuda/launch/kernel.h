@@ -63,7 +63,7 @@ class Prepared {
   }
 };
 
-// What a kernel is prepared from.
+// Inputs that a kernel is prepared from.
 struct Request {
   Context& context;
   std::span<const std::byte> params;

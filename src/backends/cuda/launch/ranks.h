@@ -26,11 +26,11 @@ enum RankBarrier : uint8_t {
 };
 inline constexpr int kRankBarriers = 4;
 
-// What each rank keeps for the others, at the start of a region of its own.
+// State that each rank keeps for the others, at the start of a region of its own.
 struct RankBoard {
   uint32_t arrived[kRankBarriers][kMaxRanks];  // by rank of the host: 1 when it has come
   uint32_t one, reserved[7];                   // 1, to be copied
-  // Of squares. Norms of one run take them by turns: of the one before others may still read.
+  // Sums of squares. Norms of one run take them by turns: of the one before others may still read.
   int64_t sums[2][kExactLimbs + 1];
   int64_t sum_of_host[kExactLimbs + 1];  // of all ranks of the host; for this rank alone
 };
@@ -77,7 +77,7 @@ struct RankLinks {
   };
   std::vector<Region> regions = {};  // the boards', and arenas
 
-  // Of each rank of the host, what lies at this address of this rank. Throws ModuleError for an
+  // Peers' data at this address of this rank, of each rank of the host. Throws ModuleError for an
   // address that no region holds.
   template <typename T>
   std::array<T*, kMaxRanks> peers(const void* own) const {

@@ -35,7 +35,7 @@ class AdamwMany {
     size_t before = 0;  // rows of other kinds that lie before them
     uint32_t n_tiles = 0;
   };
-  // Where the parts of the table begin, in bytes.
+  // Offsets of the parts of the table, in bytes.
   struct Layout {
     size_t numbers, weights, n, dtype, first_chunk, sums, gradients, scalars, rows, first_tile, end;
   };

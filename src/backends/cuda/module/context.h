@@ -1,4 +1,4 @@
-// What the module's C interface shares: the one context of the process.
+// State that the module's C interface shares: the one context of the process.
 #pragma once
 
 #include <exception>
@@ -34,9 +34,9 @@ class DeviceScope {
   bool is_other_ = false;
 };
 
-// What crosses the module's C interfaces: exceptions become a code and a text of the thread.
+// Errors across the module's C interfaces: exceptions become a code and a text of the thread.
 //
-// Of the last call of this thread that failed.
+// Text of the last call of this thread that failed.
 inline std::string& error_text() {
   static thread_local std::string text;
   return text;

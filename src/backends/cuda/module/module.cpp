@@ -73,7 +73,7 @@ int open(const OctetCudaOptions* options, OctetCudaInfo* info) {
     c.nccl = options->nccl;
     check(cudaSetDevice(c.device), "choosing the device");
     if (c.own_stream == nullptr) {
-      // What little of a transfer needs multiprocessors others wait for.
+      // Others wait for what little of a transfer needs multiprocessors.
       int lowest = 0, highest = 0;
       check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "priorities of streams");
       check(cudaStreamCreateWithPriority(&c.own_stream, cudaStreamNonBlocking, lowest),
@@ -205,7 +205,7 @@ int lend(void* address, int64_t bytes) {
   });
 }
 
-// What a handle stands for.
+// Objects that handles stand for.
 struct OwnKernel {
   std::unique_ptr<Prepared> kernel;
   unsigned int* counters;

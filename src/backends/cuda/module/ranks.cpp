@@ -42,7 +42,7 @@ std::vector<RankLinks::Region> open_regions(const OctetCudaRanks& ranks) {
   return regions;
 }
 
-// What this rank said last may be old. Where another one has failed, the next wait says so.
+// The last word of this rank may be old. Where another one has failed, the next wait says so.
 void say_idle() {
   const RankLinks& links = context().links;
   links.progress.is_idle = true;

@@ -34,7 +34,7 @@ struct AttentionBias {
   auto operator<=>(const AttentionBias&) const = default;
 };
 
-// What the kernels on tensor cores are made for: queries over a cache; as many keys as queries; any
+// Cases of the kernels on tensor cores: queries over a cache; as many keys as queries; any
 // two lengths and ranges; and with a bias.
 enum class AttentionForm : uint8_t { cached, square, any, biased };
 
@@ -60,7 +60,7 @@ inline constexpr int kManyKeys = 8, kFewKeys = 2;  // AttentionParams::keys_at_o
 constexpr int64_t attention_rows(const AttentionParams& p) {
   return p.batch * p.q_len * p.heads;
 }
-// As many keys as queries, causal, with a window and key_begins or without, or full without either.
+// Keys as many as queries, causal, with a window and key_begins or without, or full without either.
 constexpr bool is_square(const AttentionParams& p) {
   return !p.cached && p.q_len == p.kv_len && !p.key_ends && !p.bias.is_there &&
          (p.causal || (p.window == 0 && !p.key_begins));
@@ -89,7 +89,7 @@ constexpr int64_t attention_grad_scratch_bytes(const AttentionParams& p) {
 
 inline constexpr int64_t kMaxDpBytes = int64_t{4} << 30;
 
-// What the library's deterministic backward asks for beside that: dP of every head, two bytes an
+// Bytes the library's deterministic backward asks for beside that: dP of every head, two bytes an
 // element, queries padded to 64 and keys to 128. 0 where it would be more than kMaxDpBytes.
 constexpr int64_t attention_dp_bytes(const AttentionParams& p) {
   if (!library_may_take(p)) return 0;

@@ -1,4 +1,4 @@
-// What a product needs beside its operands: one formula for the plan and for the kernel.
+// Scratch of a product beside its operands: one formula for the plan and for the kernel.
 //
 // FP8 products run as they are where the device and the library take them: e4m3 x e4m3, e4m3 x e5m2
 // and e5m2 x e4m3, both factors K-major, m, n and k multiples of 16. So do those with scales of 128
@@ -59,7 +59,7 @@ constexpr bool has_few_rows(const GemmParams& p) {
          !p.trans_a && p.trans_b && p.k % 16 == 0 && (!p.has_c || p.c == p.y);
 }
 
-// What decoded factors are stored as, and what the library multiplies.
+// Type that decoded factors are stored as, and that the library multiplies.
 constexpr Dtype decoded_type(const GemmParams& p) {
   if (has_f32_blocks(p)) return Dtype::f32;
   return p.y == Dtype::fp16 && !has_blocks(p) ? Dtype::fp16 : Dtype::bf16;
@@ -68,7 +68,7 @@ constexpr Dtype decoded_type(const GemmParams& p) {
 constexpr bool scales_high_precision(const GemmParams& p) {
   return (p.has_scale_a || p.has_scale_b) && !is_gemm_operand(p.a);
 }
-// Whether the GEMM of what is decoded has a factor: a scale of a whole operand, which data in f32
+// True if the GEMM of what is decoded has a factor: a scale of a whole operand, which data in f32
 // have been multiplied with.
 constexpr bool has_whole_scale(const GemmParams& p) {
   if (decoded_type(p) == Dtype::f32) return false;
@@ -109,7 +109,7 @@ constexpr GemmKind kind_of(const GemmParams& p) {
   return may_run_in_blocks(p) ? GemmKind::blocks : GemmKind::decoded;
 }
 
-// Whether sums are made apart from the result.
+// True if sums are made apart from the result.
 constexpr bool has_own_sums(const GemmParams& p) {
   const Dtype factors = p.kind == GemmKind::decoded ? decoded_type(p) : p.a;
   return adds_another_type(p) || (p.y != Dtype::f32 && p.y != factors && !is_fp8(factors));

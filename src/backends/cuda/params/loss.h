@@ -29,8 +29,8 @@ constexpr int embedding_digits(int64_t vocabulary) {
   return n;
 }
 
-// Of embedding_grad: keys and tokens, twice each; the counts of digits by tile; then two rows of
-// f32 for each run.
+// Scratch of embedding_grad: keys and tokens, twice each; the counts of digits by tile; then two
+// rows of f32 for each run.
 constexpr int64_t embedding_runs(int64_t tokens) {
   return (tokens + kEmbeddingRun - 1) / kEmbeddingRun;
 }

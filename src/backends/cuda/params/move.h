@@ -7,7 +7,7 @@
 
 namespace octet::cuda {
 
-// Those in f32 are arithmetic on floats, IEEE operations only; the rest is in doubles, on any type.
+// Ops in f32 are arithmetic on floats, IEEE operations only; the rest is in doubles, on any type.
 enum class ElementOp : uint8_t {
   copy,
 #define ELEMENT(op, ...) op,

@@ -50,7 +50,7 @@ struct QuantizeParams {
   bool by_row = true, transposed = false;
   Rounding rounding = Rounding::near;
   Dtype source = Dtype::f32;
-  // What is launched (target/choose/quantize.h): by tiles, which turn; for any format and rounding.
+  // Launches (target/choose/quantize.h): by tiles, which turn; for any format and rounding.
   bool by_tile = false, is_any = false;
   int8_t reserved[4] = {};
   float limit = 0;

@@ -13,7 +13,7 @@ inline constexpr int kCodeTile = 128;  // rows and columns of codes that are tra
 // The types of a kernel's operands: all f32; all bf16; all fp16; e4m3 codes in groups of 16 with
 // bf16 scales, and bf16 for the others; or whatever the operands say, element by element.
 enum class Form : uint8_t { f32, bf16, fp16, groups, any };
-// What a layer kernel writes: an unquantized result, or codes of one type; Out::any does both, by
+// Output of a layer kernel: an unquantized result, or codes of one type; Out::any does both, by
 // the arguments' types.
 enum class Out : uint8_t { unquantized, e4m3, hif8, any };
 OCTET_HOST_DEVICE constexpr bool is_short(Form form) {
@@ -44,7 +44,7 @@ enum class RowKernel : uint8_t {
   gated_grad_tiles,
 };
 
-// What a pass over the values does beside making them.
+// Work of a pass over the values beside making them.
 enum class Pass : int32_t {
   none,    // neither amax nor codes
   given,   // codes with the scale that is an operand

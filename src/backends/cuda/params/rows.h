@@ -76,7 +76,7 @@ struct RowLayerParams {
   int8_t known_mean_at = kAbsent, known_rstd_at = kAbsent;  // operands, where they are given
   KeptArg kept_x, kept_up;  // of activations of bf16 with codes of e4m3, cols a multiple of 16
   bool generic = false;     // element by element, whatever the types
-  // What it launches, in order: choose_passes() in target/choose/rows.h.
+  // Launches, in order: choose_passes() in target/choose/rows.h.
   Form form = Form::any;
   Out out = Out::any;
   uint8_t n_passes = 0;

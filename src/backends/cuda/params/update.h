@@ -77,7 +77,7 @@ struct AdamwPieces {
   int64_t n = 0;
   AdamwPiece all[4] = {};
 
-  // Whether the step gives the weight's amax.
+  // True if the step gives the weight's amax.
   constexpr bool give_amax() const { return n == 1 && all[0].row == AdamwRow::expanded; }
 };
 struct AdamwStepParams {

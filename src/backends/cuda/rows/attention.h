@@ -29,7 +29,7 @@ constexpr bool cached_takes(const AttentionParams& p) {
 }
 
 inline constexpr int kPlainTile = 32;
-// Of a block of the plain kernels: tiles of q, k and v in f32, and of do; rows one element apart.
+// Bytes of a plain kernel's block: tiles of q, k and v in f32, and of do; rows one element apart.
 constexpr int64_t plain_shared_bytes(const AttentionParams& p, bool gradient) {
   return (gradient ? 4 : 3) * int64_t{kPlainTile} * (p.head_dim + 1) * 4;
 }

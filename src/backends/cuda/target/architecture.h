@@ -1,4 +1,4 @@
-// What generations of GPUs have, where kernels are chosen. A module holds code for those that it
+// Features of generations of GPUs, where kernels are chosen. A module holds code for those that it
 // was built for (OCTET_CUDA_ARCH); all else is the same on each of them.
 #pragma once
 

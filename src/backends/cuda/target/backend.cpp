@@ -31,7 +31,7 @@ class PlanDevice : public Device {
   double ms_between(int /*from*/, int /*to*/) override { no_memory(); }
 };
 
-// What the algorithms of products hold for.
+// Machine that the algorithms of products hold for.
 std::string machine_of(const CudaDevice& device, const BackendOptions& options) {
   return fmt::format("{}, cuBLASLt {}, {}", device.details().name, device.details().blas,
                      options.deterministic ? "deterministic" : "by timing");

@@ -1,4 +1,4 @@
-// What the CUDA back end offers for a node. Choosing needs neither GPU nor module, so that plans
+// Kernels of the CUDA back end for a node. Choosing needs neither GPU nor module, so that plans
 // print anywhere; preparing needs both.
 #pragma once
 

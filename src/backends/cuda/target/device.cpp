@@ -131,7 +131,7 @@ CudaDevice::~CudaDevice() {
   for (void* event : events_) module_->api().mark_forget(event);
 }
 
-// What another rank failed by counts, where a call ended for that.
+// Another rank's failure counts, where a call ended for that.
 void CudaDevice::check(int status) {
   if (status == 0) return;
   const std::lock_guard lock(mutex_);

@@ -57,8 +57,8 @@ class CudaDevice : public Device {
  private:
   void check(int status);
   void* event(std::vector<void*>& events, int index);
-  // Of join(): why the ranks of a host, as many as n_local_ becomes, do not all reach each other's
-  // memory; empty: they do.
+  // Part of join(): why the ranks of a host, as many as n_local_ becomes, do not all reach each
+  // other's memory; empty: they do.
   std::string find_unreached();
   void join_by_nccl(const std::string& why);
   std::vector<uint8_t> gather_handles(const std::vector<DeviceMemory*>& shared) const;

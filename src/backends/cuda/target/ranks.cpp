@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kBoardBytes = 4096;  // of launch/ranks.h
 
-// What a rank tells all others.
+// Message of a rank to all others.
 struct Word {
   int32_t number = 0;
   char problem[252] = {};  // empty: none
@@ -70,7 +70,7 @@ bool CudaDevice::look(void* device, int64_t progress) {
   return self.failure_ == nullptr;
 }
 
-// Of the ranks of this host. Every rank takes part, whether its own memory can be shared or not.
+// Handles of this host's ranks. Every rank takes part, whether its own memory can be shared or not.
 std::vector<uint8_t> CudaDevice::gather_handles(const std::vector<DeviceMemory*>& shared) const {
   const size_t n_bytes = shared.size() * OCTET_CUDA_HANDLE_BYTES;
   std::vector<uint8_t> own(n_bytes), all(n_bytes * static_cast<size_t>(ranks_.n_ranks));

@@ -46,7 +46,7 @@ __device__ __forceinline__ Scales load_scales(const LayerArgs& a, int64_t first,
   return s;
 }
 
-// What the results are at most; Inf where they may be NaN.
+// Upper bounds of the results; Inf where they may be NaN.
 template <bool kGated>
 __device__ __forceinline__ void bounds_of(const Scales& s, float (&bounds)[kGroups]) {
   const uint32_t xs[4] = {s.x.x, s.x.y, s.x.z, s.x.w};
@@ -164,7 +164,7 @@ __device__ __forceinline__ void search(const LayerArgs& a, int64_t first, const 
   }
 }
 
-// What all of a block's threads may begin with: the group that promises most of all that they hold
+// Common start of a block's threads: the group that promises most of all that they hold
 // first. Without it each warp would look at one.
 template <bool kGated>
 __device__ __forceinline__ void look_first(const LayerArgs& a, int64_t first, const Scales& scales,

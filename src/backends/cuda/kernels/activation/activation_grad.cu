@@ -101,7 +101,7 @@ struct HalfGroup {
 constexpr int kHalvesAtOnce = 2;
 constexpr int kHalfBlocks = 4;
 
-// Of what the thread stored last, as it lies in memory.
+// Largest of what the thread stored last, as it lies in memory.
 __device__ __noinline__ Largest look_again(const GradArgs& a, uint32_t i) {
   const uint4 x = static_cast<const uint4*>(a.first.data)[i];
   const uint4 y = static_cast<const uint4*>(a.second.data)[i];

@@ -7,7 +7,7 @@
 
 namespace octet::cuda {
 
-// Of one group.
+// Scales of one group.
 struct GatedScales {
   float gate, up, inverse;  // inverse: of the result's scale
 

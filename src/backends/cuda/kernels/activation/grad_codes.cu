@@ -27,7 +27,7 @@ struct GradCodesArgs {
   ScaleArgs scale;
 };
 
-// What write_tile wants.
+// Arguments of write_tile.
 struct TransposedArgs {
   int64_t cols, padded_rows;
   uint8_t* transposed;
@@ -39,7 +39,7 @@ __device__ __forceinline__ void round_to_bf16(float (&v)[kChunk]) {
   for (int i = 0; i < kChunk; i += 2) unpack_bf16(pack_bf16(v[i], v[i + 1]), v + i);
 }
 
-// What a thread takes of a tile.
+// Pieces that a thread takes of a tile.
 template <Form F, bool kWhole>
 struct GradPieces {
   Raw<F> x[kPiecesPerThread], up[kPiecesPerThread];
@@ -74,7 +74,7 @@ struct GradPieces {
   }
 };
 
-// Where a thread's piece k of a tile goes.
+// Destination of a thread's piece k of a tile.
 template <bool kWhole>
 struct PieceTarget {
   uint4 (&tiles)[2][kTile * kPieces];
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(kTileThreads, kResident)
       float gate[kChunk], up[kChunk];
       pieces.gradients(k, gate, up);
       if (more) pieces.load(a, next, k);
-      // Those behind the edges are others' too.
+      // Pieces behind the edges are others' too.
       if (e.amax) largest.add(gate), largest.add(up);
       if (e.codes) to.put(a, k, pack_piece<C>(gate, e.inv_scale), pack_piece<C>(up, e.inv_scale));
     }

@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kWideThreads, 4)
   wait_for_previous();
 }
 
-// Of the weights as they are afterwards.
+// Amax of the weights as they are afterwards.
 template <int N>
 __global__ void __launch_bounds__(256) weight_amax(const __grid_constant__ AdamwCall call) {
   Top top;

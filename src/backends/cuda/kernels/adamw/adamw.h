@@ -54,7 +54,7 @@ inline RoundKeys round_keys(const RandomStream& random) {
   return keys;
 }
 
-// What a kernel of the step takes by value.
+// Argument of a kernel of the step, by value.
 struct AdamwCall {
   AdamwParams p;
   const void* g;
@@ -84,7 +84,7 @@ OCTET_HOST_DEVICE inline void set_numbers(AdamwParams& p, const OctetCudaNumbers
   p.weight_decay = static_cast<float>(numbers.weight_decay);
 }
 
-// Whether every address allows accesses of 16 bytes: for adamw_pieces().
+// True if every address allows accesses of 16 bytes: for adamw_pieces().
 bool is_aligned(const AdamwCall& call);
 
 // Elements [call.begin, call.end), of whole tiles but for the last. The first gives the weight's
@@ -138,7 +138,7 @@ void launch_expanded_many(const UpdateRows& rows, WeightStore store, Dtype gradi
 // Any rows.
 void launch_any_many(const UpdateRows& rows, int n_sm, cudaStream_t stream);
 
-// Of a weight, as update kernels read them (AdamwCall).
+// Scalars of a weight, as update kernels read them (AdamwCall).
 struct StepScalars {
   float lr, c1, c2;
 };

@@ -82,7 +82,7 @@ struct Decoding {
   }
 };
 
-// What is the same for every element of expanded E4M3.
+// Constants of every element of expanded E4M3.
 struct StepConstants {
   float beta1, beta2;
   float g_of_m, gg_of_v;      // (1 - beta1) s, (1 - beta2) s^2; s scales the gradient
@@ -138,7 +138,7 @@ static __device__ __noinline__ float exact_k16(const Extent& extent, uint32_t up
   return static_cast<float>(meta_k16(
       expansion_meta(moment_range(extent.range()), kThresholds<Dtype::e4m3, Moment::first>, up)));
 }
-// Whether the group is not empty and leaves what the powers take, or is not finite.
+// True if the group is not empty and leaves what the powers take, or is not finite.
 __device__ __forceinline__ bool is_far(const Extent& extent, uint32_t most) {
   return (extent.amax >= __float_as_uint(kMinExpansionAmax)) &
          ((extent.amax > most) | (extent.amin < 0x00800000u));
@@ -157,7 +157,7 @@ __device__ __forceinline__ Encoding encoding_of(const Extent& extent, const Choi
   return {__byte_perm(__float_as_uint(choice.bits), amax24, 0x6540), k,
           __fmaf_rn(-k, choice.log2_amax, kLog2Target<Dtype::e4m3>)};
 }
-// As lane `lane` of those of a group has it: of codes without tables the metadata alone.
+// Encoding that lane `lane` of a group's has: of codes without tables the metadata alone.
 template <Codec C>
 __device__ __forceinline__ Encoding encoding_at(const Encoding& mine, int lane) {
   constexpr int kLanes = kLanesOf<C>;

@@ -47,7 +47,7 @@ __device__ __forceinline__ bool decode_codes(const MomentParams& p, const uint32
     return far || (odd & 0x80808080u) != 0;
   });
 }
-// Of values with this metadata; 0 for metadata 0.
+// Codes of values with this metadata; 0 for metadata 0.
 template <Moment M>
 __device__ __forceinline__ uint2 encode_codes(const MomentParams& p, const float* x,
                                               uint32_t meta) {
@@ -80,7 +80,7 @@ __device__ __forceinline__ bool is_far(const MomentParams& p, const AbsRange& ra
   return !(range.amax <= 0x1p100f && range.amin >= fmaxf(0x1p-126f, range.amax * 0x1p-100f));
 }
 
-// Of a lane's m, or of v, which is not negative; without zeros, if they do not count for amin.
+// Extent of a lane's m, or of v, not negative; without zeros, if they do not count for amin.
 template <Moment M, bool kZerosCount, int N>
 __device__ __forceinline__ Extent extent_of(const float (&x)[N]) {
   const auto least = [](float magnitude) {
@@ -135,7 +135,7 @@ __device__ __forceinline__ float opaque(float x) {
   return __uint_as_float(opaque(__float_as_uint(x)));
 }
 
-// What all tiles of a tensor have in common.
+// Common part of all tiles of a tensor.
 template <Codec C>
 struct Common {
   std::conditional_t<C == Codec::expanded, StepConstants, AdamwConstants> k;

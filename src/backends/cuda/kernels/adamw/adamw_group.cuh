@@ -8,7 +8,7 @@
 
 namespace octet::cuda {
 
-// What a kernel compiles of moments' formats: all; E4M3 and E5M2 rounded to nearest with fast
+// Formats of moments that a kernel compiles: all; E4M3 and E5M2 rounded to nearest with fast
 // powers; none: f32 and bf16, several elements at once.
 enum class Formats : uint8_t { all, ieee, none };
 template <Formats F>
@@ -81,7 +81,7 @@ __device__ __forceinline__ void moments_of(const AdamwCall& call, const Run<N>& 
   values_of(coding.dtype, run, x);
   if (F != Formats::none && coding.dtype == Dtype::fp16) x[0] *= scale_of_v(call);
 }
-// What follows them; metadata of codes.
+// Elements that follow them; metadata of codes.
 template <Formats F>
 __device__ __forceinline__ Elements<F> next_elements(const AdamwCall& call, const AdamwConstants& k,
                                                      const RawElements<F>& raw, uint32_t meta_m,

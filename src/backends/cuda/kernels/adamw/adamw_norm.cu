@@ -37,7 +37,7 @@ __device__ __forceinline__ double sum_of_squares(const float (&x)[kEight]) {
   return exact;
 }
 
-// Of n elements.
+// Sum over n elements.
 template <Dtype D>
 __device__ double chunk_sum(const void* from, int64_t first, int n) {
   const auto* x = static_cast<const Storage<D>*>(from) + first;
@@ -97,11 +97,11 @@ struct Decision {
   float grad_scale;
   bool skipped;
 };
-// As finish_norm. Squares of finite numbers do not overflow a double: the sum tells whether all
+// Like finish_norm. Squares of finite numbers do not overflow a double: the sum tells whether all
 // were finite.
 __device__ Decision decide(double squares, float clip) {
   const double norm = sqrt(squares), limit = clip, ratio = limit / (norm + 1e-6);
-  // As std::min(1, ratio): a NaN ratio gives 1.
+  // Like std::min(1, ratio): a NaN ratio gives 1.
   return {norm, limit > 0 && ratio < 1 ? static_cast<float>(ratio) : 1.0f, !isfinite(squares)};
 }
 

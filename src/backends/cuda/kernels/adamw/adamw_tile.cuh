@@ -1,5 +1,5 @@
-// What a lane reads of a tile of the tile kernels, how it has the next one brought while it works,
-// and how it stores the new weights.
+// Reads of a lane from a tile of the tile kernels, the fetch of the next one while it works, and
+// its stores of the new weights.
 #pragma once
 
 #include "backends/cuda/kernels/adamw/adamw_codec.cuh"
@@ -31,7 +31,7 @@ template <Codec C, WeightStore S, Dtype G>
 struct Raw {
   static constexpr bool kWide = S == WeightStore::master || S == WeightStore::plain;
   static constexpr int kHalves = kEachOf<C> / 2;  // words of 16-bit values
-  // Where the words of v, gradient, weight and remainder begin, behind those of m.
+  // Starts of the words of v, gradient, weight and remainder, behind those of m.
   static constexpr int kV = kHalves / 2;
   static constexpr int kG = kV + (C == Codec::f32 ? kRun : C == Codec::fp16 ? kHalves : kV);
   static constexpr int kW = kG + (G == Dtype::f32 ? 2 * kHalves : kHalves);
@@ -129,7 +129,7 @@ class Staging {
     next_.load_meta(call, i);
   }
 
-  // What was prefetched last; prefetches what follows it, the lane's first element there being
+  // Takes what was prefetched last; prefetches what follows, the lane's first element there being
   // `next`, where `goes_on`.
   __device__ __forceinline__ void take(const AdamwCall& call, bool goes_on, uint32_t next, R& raw) {
     raw.meta_m = next_.meta_m, raw.meta_v = next_.meta_v;

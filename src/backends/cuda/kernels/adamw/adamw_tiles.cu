@@ -43,7 +43,7 @@ class TileStep {
         offset_(
             opaque(static_cast<uint32_t>(lane_ / kLanes * kMomentGroup + lane_ % kLanes * kRun))) {}
 
-  // Of the lane's first element in a tile.
+  // Offset of the lane's first element in a tile.
   __device__ __forceinline__ uint32_t offset() const { return offset_; }
 
   // Calls `ahead` when raw is no longer needed. Of a tile that is not whole, lanes whose group is
@@ -78,12 +78,12 @@ class TileStep {
   }
 
  private:
-  // Whether the lane makes the metadata of v.
+  // True if the lane makes the metadata of v.
   __device__ __forceinline__ bool is_second() const {
     return (lane_ & kLanes / 2) != 0;
   }
 
-  // Whether something is unusual.
+  // True if something is unusual.
   __device__ __forceinline__ bool update(const AdamwCall& call, const Common<C>& common,
                                          const R& raw, New& x) const {
     if constexpr (C == Codec::expanded)
@@ -141,7 +141,7 @@ class TileStep {
     return odd | (bad != 0.0f);  // NaN where a new weight is not finite
   }
 
-  // Of a lane's half of a group: its metadata, and how codes are made with it. False, for the whole
+  // Metadata of a lane's half of a group, and how codes are made with it. False, for the whole
   // warp, where a lane found something unusual: then nothing is to be written.
   __device__ __forceinline__ bool settle(const AdamwCall& call, const Common<C>& common, New& x,
                                          bool odd, Encoding& mine) const {
@@ -207,7 +207,7 @@ __device__ __forceinline__ uint32_t end_of_whole(const AdamwCall& call) {
   return static_cast<uint32_t>(call.end) / kTileOf<C> * kTileOf<C>;
 }
 
-// What of a tensor is not a whole tile: groups by the tile's code, and of a row the rest, which is
+// Part of a tensor in no whole tile: groups by the tile's code, and of a row the rest, which is
 // no group. Called, so that the registers of the others' loop are its own.
 template <WeightStore S, Dtype G, bool kIsRow>
 __device__ __noinline__ void step_rest(const AdamwCall& call, const char* tables) {
@@ -308,9 +308,9 @@ class RowWalk {
   bool is_second_ = false;
 };
 
-// Whether tiles are staged in shared memory, which leaves registers for more warps, or wait in
-// registers. Where more bytes come with an element, memory is what takes time, and gives 4 % more
-// of them to the latter.
+// True if tiles are staged in shared memory, which leaves registers for more warps; false if they
+// wait in registers. Where more bytes come with an element, memory is what takes time, and gives
+// 4 % more of them to the latter.
 template <Codec C, WeightStore S>
 constexpr bool kStaged = C == Codec::expanded&& S == WeightStore::stochastic;
 template <typename List>
@@ -448,7 +448,7 @@ void launch_tiles(const List& list, WeightStore store, Dtype gradient, const Gri
       check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, K::kBytes),
             "adamw_step's shared memory");
     }
-    // Of codes a block takes a tile a warp at least.
+    // For codes a block takes a tile a warp at least.
     const int64_t n_blocks = ceil_div(grid.n_tiles, C == Codec::expanded ? 1 : K::kWarps);
     const auto blocks =
         static_cast<unsigned>(std::min<int64_t>(n_blocks, int64_t{grid.n_sm} * kBlocksOf<C>));

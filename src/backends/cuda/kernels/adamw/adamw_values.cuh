@@ -9,7 +9,7 @@
 
 namespace octet::cuda {
 
-// As they are stored: a word each of f32, half a word each of 16 bits.
+// Stored values: a word each of f32, half a word each of 16 bits.
 template <int N>
 using Run = Pack<uint32_t, N>;
 template <int N>

@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(kThreads) save_codes(const __grid_constant__ S
   });
 }
 
-// What a step that is skipped leaves as it was.
+// State that a skipped step leaves as it was.
 __global__ void keep_state(const uint8_t* skip, const void* old, void* y, int64_t n_bytes) {
   if (*skip != 0) copy_elements<uint8_t>(old, y, 0, n_bytes);
 }

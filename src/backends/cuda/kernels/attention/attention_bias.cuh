@@ -1,11 +1,11 @@
-// What is added to attention's scores, and the tiles of its gradient.
+// Bias that is added to attention's scores, and the tiles of its gradient.
 #pragma once
 
 #include "backends/cuda/kernels/attention/attention_tiles.cuh"
 
 namespace octet::cuda {
 
-// What is added to the scores of one head of a sequence.
+// Bias of the scores of one head of a sequence.
 class Bias {
  public:
   __device__ __forceinline__ Bias(const AttentionParams& p, const void* x, int64_t b, int64_t h)
@@ -51,7 +51,7 @@ struct BiasGrid {
             static_cast<int>(i % kv_tiles) * tile_keys};
   }
 };
-// What a block goes through: tiles of queries of the heads and entries that its bias repeats over.
+// Items of a block: tiles of queries of the heads and entries that its bias repeats over.
 struct BiasShare {
   struct Item {
     int64_t b, h;
@@ -72,7 +72,7 @@ struct BiasShare {
             first_query + i % n_tiles * step};
   }
 };
-// Where the sums of a block's tile go: rows and keys of the bias.
+// Destination of the sums of a block's tile: rows and keys of the bias.
 struct BiasOut {
   const AttentionParams& p;
   void* x;

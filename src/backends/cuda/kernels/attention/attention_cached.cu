@@ -78,7 +78,7 @@ struct Row {
   }
 };
 
-// Of the warps' partials, joined in their order, column `c`.
+// Column `c` of the warps' partials, joined in their order.
 __device__ __forceinline__ void join_warps(const Partial (&parts)[kWarps][32], int lane, int i,
                                            Partial& all) {
   for (int w = 0; w < kWarps; ++w) all.top = fmaxf(all.top, parts[w][lane].top);

@@ -115,7 +115,7 @@ __device__ __forceinline__ void add_products(const Products<M, N>& p, const uint
   }
 }
 
-// Where element i of a lane's block n lies: its row among sixteen, its column among the tile's.
+// Place of element i of a lane's block n: its row among sixteen, its column among the tile's.
 __device__ __forceinline__ int row_at(int i) {
   return static_cast<int>(threadIdx.x % 32) / 4 + i / 2 * 8;
 }
@@ -123,7 +123,7 @@ __device__ __forceinline__ int column_at(int n, int i) {
   return n * 8 + static_cast<int>(threadIdx.x % 4) * 2 + i % 2;
 }
 
-// Where a warp's rows go.
+// Destination of a warp's rows.
 struct RowsOut {
   void* x;
   Head head;

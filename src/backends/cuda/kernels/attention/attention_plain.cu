@@ -109,7 +109,7 @@ __device__ __forceinline__ float warp_sum(float x) {
   return x;
 }
 
-// What the queries of a warp see, and the keys that its block goes through.
+// Keys that the queries of a warp see, and those that its block goes through.
 struct RowsSeen {
   int first_key[kRows], last_key[kRows];
   int begin, end;

@@ -117,7 +117,7 @@ __device__ __forceinline__ void finish(float* lse_of_head, int64_t seq, int firs
   }
 }
 
-// Of a call's own keys, or of a cache's.
+// A call's own keys, or a cache's.
 template <typename Form>
 struct GivenKeys : Form {
   static __device__ __forceinline__ int64_t rows(const AttentionParams& p) { return Form::keys(p); }

@@ -1,4 +1,4 @@
-// What both directions of attention on tensor cores share. A block of four warps owns rows, queries
+// Base of both directions of attention on tensor cores. A block of four warps owns rows, queries
 // or keys, and goes through tiles of the other side, of which two are in shared memory: one comes
 // while the other is multiplied. A warp leaves out the tiles that its rows do not see, and tests
 // element by element only where it sees a part. Nothing is added across blocks: deterministic. The
@@ -26,7 +26,7 @@ __device__ __forceinline__ int warp_max(int x) {
 struct WarpKeys {
   int any_first, any_last, all_first, all_last;
 
-  // Of 32 queries, a lane's each.
+  // Keys of 32 queries, one query for each lane.
   __device__ __forceinline__ WarpKeys(const AttentionParams& p, const CachedMask& mask, int first,
                                       int last) {
     const int query = first + static_cast<int>(threadIdx.x % 32);

@@ -22,7 +22,7 @@ __device__ __forceinline__ void store_sums(const BiasOut& out, int own, const Su
   }
 }
 
-// Of all rows, in their order.
+// Sums of all rows, in their order.
 __device__ __forceinline__ void add_rows(const BiasOut& out, int own, const Sums& sum,
                                          float* shared) {
 #pragma unroll

@@ -144,7 +144,7 @@ template <int D>
 constexpr int kOwnKeys = kAttentionWarps* kKeyBlocks<D> * 16;
 constexpr int kTileQueries = 32;
 
-// Of a tile's queries.
+// Terms of a tile's queries.
 struct SquareTerms {
   float lse[kTileQueries], delta[kTileQueries];
   int start[kTileQueries];  // of the range
@@ -198,7 +198,7 @@ struct KeysAndQueries {
   __device__ __forceinline__ int last_column() const {
     return min(kTileQueries, mask.seq() - query) - 1;
   }
-  // Whether the queries see none of the keys, or all of them.
+  // True if the queries see none of the keys, or all of them.
   __device__ __forceinline__ bool none() const {
     return first_key(0) > key + kLast || last_key(last_column()) < key;
   }

@@ -1,4 +1,4 @@
-// Where attention's blocks work, what their queries see, and what its kernels share.
+// Places of attention's blocks, keys that their queries see, and parts that its kernels share.
 #pragma once
 
 #include "backends/cuda/kernels/attention/attention.h"
@@ -54,7 +54,7 @@ class Mask {
 
   __device__ __forceinline__ const int32_t* starts() const { return starts_; }
   __device__ __forceinline__ int seq() const { return seq_; }
-  // Where the queries begin and end that see any of the keys [first, last], to multiples of `step`
+  // Begin and end of the queries that see any of the keys [first, last], to multiples of `step`
   // beyond `first`. Every lane of a warp asks for the same.
   __device__ __forceinline__ int first_query(int first) const { return causal_ ? first : 0; }
   __device__ __forceinline__ int end_of_queries(int first, int last, int step) const {
@@ -110,7 +110,7 @@ class RangeMask {
   __device__ __forceinline__ const int32_t* ends() const { return ends_; }
   __device__ __forceinline__ int seq() const { return q_len_; }
   __device__ __forceinline__ int kv_len() const { return kv_len_; }
-  // As of Mask.
+  // Counterparts of Mask's.
   __device__ __forceinline__ int first_query(int first) const {
     return first_where([&](int query) { return last_key(query) >= first; });
   }

@@ -15,13 +15,13 @@ inline constexpr int kPieces = kTile / kChunk;                           // of a
 inline constexpr int kPiecesPerThread = kTile * kPieces / kTileThreads;  // 4
 inline constexpr int kRowsPerStep = kTileThreads / kPieces;              // 32
 
-// Where a piece stands, in pieces.
+// Slot of a piece, in pieces.
 __device__ __forceinline__ int tile_slot(int row, int piece) {
   return row * kPieces + (piece ^ ((row & 1) | ((row >> 3) & 6)));
 }
 
-// Of four blocks of 8 x 8 pairs of codes, the first pair of whose row i the address of lane
-// 8 block + i points at: pair l / 4 of rows 2 (l % 4) and the next, in lane l.
+// Transposes four blocks of 8 x 8 pairs of codes. Lane 8 block + i points at the first pair of the
+// block's row i. Lane l gets pair l / 4 of rows 2 (l % 4) and the next.
 __device__ __forceinline__ void load_transposed(const uint4* row, uint32_t (&m)[4]) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
@@ -38,7 +38,7 @@ __device__ __noinline__ inline void store_bytes(uint8_t* to, uint4 codes, int64_
   }
 }
 
-// What a thread keeps of its place in the columns of all tiles: two columns, of which it takes
+// A thread's place in the columns of all tiles: two columns, of which it takes
 // twice sixteen rows. A warp takes 16 columns.
 struct TileReader {
   int column = static_cast<int>(threadIdx.x) / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4 * 2;
@@ -49,7 +49,7 @@ struct TileReader {
   __device__ __forceinline__ void keep() { asm volatile("" : "+r"(column), "+r"(row), "+r"(slot)); }
 
  private:
-  // Of row 2 q + b of a block, 16 q + b of the tile; blocks are two rows apart.
+  // Slot of row 2 q + b of a block, 16 q + b of the tile; blocks are two rows apart.
   static __device__ __forceinline__ int first_slot() {
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
     return tile_slot(lane % 8 / 2 * 16 + lane % 2, warp) + lane / 8 * 2 * kPieces;

@@ -61,7 +61,7 @@ class TileWalk {
   Split at_, step_;
 };
 
-// What a thread keeps of its place in all tiles: the row and the piece where it begins, and where
+// A thread's place in all tiles: the row and the piece where it begins, and where
 // that stands in a tile.
 struct ThreadAt {
   int row = static_cast<int>(threadIdx.x) / kPieces;
@@ -74,14 +74,14 @@ struct ThreadAt {
     asm volatile("" : "+r"(row), "+r"(piece), "+r"(slot));
     reader.keep();
   }
-  // Of row + 32 k: bit 5 of a row turns pieces by 4.
+  // Slot of row + 32 k: bit 5 of a row turns pieces by 4.
   __device__ __forceinline__ int slot_of(int k) const {
     static_assert(kRowsPerStep == 32);
     return (k % 2 == 0 ? slot : slot ^ 4) + k * kRowsPerStep * kPieces;
   }
 };
 
-// Where a thread's pieces of a tile lie, counted in groups, in 32 bits.
+// Places of a thread's pieces of a tile, counted in groups, in 32 bits.
 template <bool kWhole>
 struct PiecesPlace {
   uint32_t at;      // of the first

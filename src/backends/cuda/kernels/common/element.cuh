@@ -61,7 +61,7 @@ __device__ __forceinline__ Storage<D> from_float(float x) {
   }
 }
 
-// What is above the limit becomes NaN, where there is one (QuantizeAttrs::limit).
+// A value above the limit becomes NaN, where there is one (QuantizeAttrs::limit).
 __device__ __forceinline__ float limited(float scaled, float limit) {
   return limit == 0 || fabsf(scaled) <= limit ? scaled : __int_as_float(0x7FFFFFFF);
 }
@@ -128,7 +128,7 @@ inline int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-// Whether this block is the last of `n_blocks` to come here; thread 0 knows. They count themselves
+// True if this block is the last of `n_blocks` to come here; thread 0 knows. They count themselves
 // in a word that is 0 again then (launch/context.h).
 __device__ __forceinline__ bool count_block(unsigned int* n_ended, unsigned int n_blocks) {
   __threadfence();

@@ -79,7 +79,7 @@ struct NormRow {
   float mean, rstd;
 };
 
-// Whether norm_rows and norm_grad take such rows where the types go together.
+// True if norm_rows and norm_grad take such rows where the types go together.
 __host__ __device__ constexpr bool has_fast_cols(int64_t cols) {
   return cols % kChunk == 0 && cols <= kFastCols;
 }
@@ -104,7 +104,7 @@ inline int64_t column_threads(int64_t cols) {
   const int64_t fitting = ceil_div(cols / kChunk, 32) * 32;
   return has_fast_cols(cols) && fitting > 256 ? fitting : 256;
 }
-// What a norm applies along the columns, where it is there.
+// Operands that a norm applies along the columns, where they are there.
 template <Form F>
 struct Affine {
   Raw<kUnquantized<F>> weight, bias;
@@ -147,7 +147,7 @@ __device__ __forceinline__ Affine<F> load_affine(const LayerArgs& a, const Place
   return affine;
 }
 
-// What is known of a pass when it is prepared: of `args` all but addresses.
+// Facts of a pass known when it is prepared: of `args` all but addresses.
 struct LayerProblem {
   RowKernel kernel = RowKernel::norm_rows_any;
   Form form = Form::any;
@@ -166,7 +166,7 @@ struct LayerLaunch {
 LayerLaunch norm_rows_launch(const LayerProblem& p);
 LayerLaunch act_rows_launch(const LayerProblem& p);
 LayerLaunch layer_tiles_launch(const LayerProblem& p);
-// Of layers of codes (tile_codes.cu, activation_codes.cu, norm_codes.cu, norm_once.cu).
+// Launches of layers of codes (tile_codes.cu, activation_codes.cu, norm_codes.cu, norm_once.cu).
 LayerLaunch code_tiles_launch(const LayerArgs& args);
 LayerLaunch act_amax_launch(const LayerArgs& args);
 LayerLaunch gated_rows_launch(const LayerArgs& args);

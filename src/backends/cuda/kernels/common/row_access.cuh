@@ -34,7 +34,7 @@ template <Form F>
 inline constexpr int kWidth = F == Form::groups ? 16
                               : is_short(F)     ? 8
                                                 : 4;
-// What goes with codes is bf16.
+// Operands that go with codes are bf16.
 template <Form F>
 inline constexpr Form kUnquantized = F == Form::groups ? Form::bf16 : F;
 
@@ -59,7 +59,7 @@ struct Raw<Form::groups> {
   uint16_t scale;
 };
 
-// Where a thread's sixteen elements are: access j begins at at + j * step, and happens where that
+// Places of a thread's sixteen elements: access j begins at at + j * step, and happens where that
 // is below `end`. W: elements of one access.
 struct Place {
   int64_t at = 0;
@@ -67,7 +67,7 @@ struct Place {
   int64_t end = 0;
 };
 
-// Of a short operand beside codes: its eight-element accesses follow each other.
+// Place of a short operand beside codes: its eight-element accesses follow each other.
 template <int W>
 __device__ __forceinline__ int64_t access_at(const Place& p, int j, int width) {
   return W == width ? p.at + j * p.step : p.at + j * width;
@@ -120,7 +120,7 @@ __device__ __forceinline__ void unpack_pair(uint32_t pair, float* v) {
 // register, which a shift would not let it.
 __device__ __forceinline__ void decode_e4m3(uint32_t codes, __half2 (&pairs)[2]) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
-  // As f16 the bits of a code are its value / 2^8; but for NaN, whose 480 no other code has.
+  // A code's bits are, as f16, its value / 2^8; but for NaN, whose 480 no other code has.
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const uint32_t two = codes >> (16 * h);

@@ -72,7 +72,7 @@ class LargestWritten {
       }
     }
   }
-  // Whether all were finite; otherwise they are not taken, and are to be added one by one.
+  // True if all were finite; otherwise they are not taken, and are to be added one by one.
   __device__ __forceinline__ bool join(const PairRange& range) {
     const __nv_bfloat162 top = range.largest();
     const uint32_t bits = *reinterpret_cast<const uint32_t*>(&top);

@@ -1,4 +1,4 @@
-// What the row kernels write: sixteen values of a Place, rounded once.
+// Stores of the row kernels: sixteen values of a Place, rounded once.
 #pragma once
 
 #include "backends/cuda/kernels/common/row_access.cuh"
@@ -71,7 +71,7 @@ __device__ __forceinline__ uint4 pack_piece(const float (&v)[kChunk], float inv_
   return make_uint4(pack_codes<D>(v, inv_scale), pack_codes<D>(v + 4, inv_scale),
                     pack_codes<D>(v + 8, inv_scale), pack_codes<D>(v + 12, inv_scale));
 }
-// Whether there was a NaN among codes of e4m3.
+// Presence of a NaN among codes of e4m3.
 class NanCodes {
  public:
   __device__ __forceinline__ void add(const uint4& codes) {

@@ -35,7 +35,7 @@ __global__ void make_alpha_beta(const float* scale_a, const float* scale_b, floa
   to[1] = beta;
 }
 
-// Of scales of a whole factor; those of blocks are in what is decoded.
+// Alpha and beta from scales of a whole factor; those of blocks are in what is decoded.
 void launch_alpha_beta(const GemmParams& p, const Launch& args, float* to) {
   const bool whole_a = p.has_scale_a && p.a_blocks.none();
   const bool whole_b = p.has_scale_b && p.b_blocks.none();

@@ -1,4 +1,4 @@
-// What the kernels of products share.
+// Shared parts of the kernels of products.
 #pragma once
 
 #include <memory>
@@ -35,7 +35,7 @@ class GemmProduct {
   std::unique_ptr<GemmProblem> whole_, rest_;  // of as many rows as sums are made of, and the last
 };
 
-// Where has_few_rows(p) (gemm_scratch.h).
+// Products with has_few_rows(p) (gemm_scratch.h).
 std::unique_ptr<Prepared> prepare_few_rows(const GemmParams& p);
 
 // Factors in blocks: the library's own kernels. Throws ModuleError where it has none.

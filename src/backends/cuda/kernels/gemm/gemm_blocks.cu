@@ -102,7 +102,7 @@ const void* ready_data(const Factor& f, const void* data, std::byte* scratch, cu
   return to;
 }
 
-// As the library sees it: both factors K-major.
+// Parameters as the library sees them: both factors K-major.
 GemmParams k_major(GemmParams p) {
   p.trans_a = false;
   p.trans_b = true;

@@ -56,7 +56,7 @@ __device__ __forceinline__ float scale_of(const FewRows& a) {
   return (a.scale_a == nullptr ? 1.0f : *a.scale_a) * (a.scale_b == nullptr ? 1.0f : *a.scale_b);
 }
 
-// Of a block's columns, the piece that is this thread's; zeros behind the last.
+// This thread's piece of a block's columns; zeros behind the last.
 struct Weights {
   uint4 at[kColumns];
 
@@ -152,7 +152,7 @@ class FewRowsGemm : public Prepared {
  public:
   explicit FewRowsGemm(const GemmParams& p) : p_(p) {}
 
-  // Whether one kernel makes both.
+  // True if one kernel makes both.
   bool goes_with(const FewRowsGemm& other) const {
     return p_.a == other.p_.a && p_.b == other.p_.b && p_.y == other.p_.y && p_.m == other.p_.m;
   }

@@ -143,7 +143,7 @@ std::string GemmProblem::key() const {
   return text + ", workspace " + std::to_string(workspace_);
 }
 
-// Whether the library still takes the algorithm within our workspace, and how much of it it uses.
+// True if the library still takes the algorithm within our workspace; also how much of it it uses.
 bool GemmProblem::offers(const cublasLtMatmulAlgo_t& algorithm, int64_t* workspace_bytes) const {
   cublasLtMatmulHeuristicResult_t result{};
   const cublasStatus_t status =
@@ -153,7 +153,7 @@ bool GemmProblem::offers(const cublasLtMatmulAlgo_t& algorithm, int64_t* workspa
          *workspace_bytes <= workspace_;
 }
 
-// What the library proposes, the likely fastest first. A split of k is added in f32, since in a
+// Proposals of the library, the likely fastest first. A split of k is added in f32, since in a
 // 16-bit result each part would be rounded; it changes the bits of sums with a rule
 // (math/tensor_sums.h).
 std::vector<GemmAlgorithm> GemmProblem::proposals() const {

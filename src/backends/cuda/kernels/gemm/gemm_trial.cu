@@ -9,7 +9,7 @@
 namespace octet::cuda {
 namespace {
 
-// What the card needs to settle at its clock for this load, and what is timed then.
+// Time that the card needs to settle at its clock for this load, and time that is measured then.
 constexpr float kSettleMs = 20, kTimedMs = 40;
 constexpr int kMaxCalls = 400;     // where a product is so short that it does not heat the card
 constexpr float kHopeless = 1.3f;  // times the best of single calls: not tried under load

@@ -16,7 +16,7 @@
 
 namespace octet::cuda {
 
-// What one call multiplies.
+// Arguments of one call.
 struct GemmCall {
   const void *a = nullptr, *b = nullptr, *c = nullptr;
   const void* bias = nullptr;  // n of y's type, where the problem has one

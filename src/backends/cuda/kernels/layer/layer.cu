@@ -52,7 +52,7 @@ LayerArgs layer_args(const RowLayerParams& p, const Launch& launch) {
   return a;
 }
 
-// What is known of a pass without addresses.
+// Problem of a pass, without addresses.
 LayerProblem problem_of(const RowLayerParams& p, const LayerPass& pass, int n_sm) {
   LayerProblem problem{.kernel = pass.kernel, .form = p.form, .out = p.out, .keeps = pass.keeps};
   LayerArgs& a = problem.args;

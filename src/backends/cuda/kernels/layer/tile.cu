@@ -74,7 +74,7 @@ struct PieceSource {
   }
 };
 
-// What passes over all tiles look for.
+// Findings of passes over all tiles.
 struct Found {
   Largest largest;
   NanCodes nan;
@@ -184,7 +184,7 @@ LayerLaunch layer_tiles_launch(const LayerProblem& p) {
   const int64_t n_tiles = ceil_div(a.cols, kTile) * ceil_div(a.padded_rows, kTile);
   const auto grid = static_cast<unsigned>(
       wave_blocks(n_tiles, resident(a.layer, is_any ? Form::any : p.form), a.n_sm));
-  // Of codes those of a gelu alone: norms and gates have kernels of their own (tile_codes.cu).
+  // Codes of a gelu alone: norms and gates have kernels of their own (tile_codes.cu).
   return {is_any                   ? layer_tiles<RowLayer::rms_norm, Form::any, Out::any>
           : p.form == Form::groups ? layer_tiles<RowLayer::gelu_tanh, Form::groups, Out::e4m3>
                                    : kernel_of(p),

@@ -24,7 +24,7 @@ struct Softmax {
   }
   __device__ __forceinline__ void join(float other_top, float other_sum) {
     raise(other_top);
-    // Where nothing was seen the sum is 0, or NaN where nothing but NaN was.
+    // The sum is 0 where nothing was seen, or NaN where nothing but NaN was.
     sum += other_top == -INFINITY ? other_sum : other_sum * exp_exact(other_top - top);
   }
 };

@@ -291,7 +291,7 @@ class CopiesKernel : public Prepared {
   }
 
  private:
-  // Whether pad_columns does the copy and the fill: not at addresses that are no plan's.
+  // True if pad_columns does the copy and the fill: not at addresses that are no plan's.
   bool pads_columns(const Launch& args) const {
     const StridedCopy& c = copies_.front();
     const FillParams& fill = params_.fill;

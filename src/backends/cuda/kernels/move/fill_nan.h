@@ -11,8 +11,8 @@
 
 namespace octet::cuda {
 
-// Where *flag is not 0: 0x7FC0 to all 16-bit words of the ranges, of which there are at most
-// OCTET_CUDA_MAX_RANGES; addresses and bytes are even. Asynchronous on `stream`.
+// Sets all 16-bit words of the ranges to 0x7FC0 where *flag is not 0. There are at most
+// OCTET_CUDA_MAX_RANGES ranges; addresses and bytes are even. Asynchronous on `stream`.
 void launch_fill_nan_where(const uint8_t* flag, std::span<const OctetCudaRange> ranges,
                            cudaStream_t stream);
 

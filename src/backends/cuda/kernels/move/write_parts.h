@@ -10,7 +10,7 @@
 
 namespace octet::cuda {
 
-// Whether the module was built for the device that is set; every kernel is for the same ones.
+// True if the module was built for the device that is set; every kernel is for the same ones.
 bool has_code_for_device();
 
 // How many of them, from the first on, one launch writes; 0 where the first is too large.

@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(kMaxThreads) norm_rows_any(const __grid_consta
   if (a.scale.pass == Pass::first) end_first_pass(a.scale, largest);
 }
 
-// Of vectors, and of codes that no kernel of codes takes.
+// Kernels of vectors, and of codes that no kernel of codes takes.
 template <bool kCentred, Form F>
 LayerKernel kernel_of(Out out) {
   if (out == Out::unquantized) return norm_rows<kCentred, F, Out::unquantized>;

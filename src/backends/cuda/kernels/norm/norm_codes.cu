@@ -38,7 +38,7 @@ struct ColumnBounds {
   float weight[kMaxGroups], bias[kMaxGroups];
 };
 
-// What the results of each group are at most; Inf where they may be NaN; 0 behind the row's end.
+// Upper bounds of each group's results; Inf where they may be NaN; 0 behind the row's end.
 template <bool kCentred, int K, bool kWhole>
 __device__ __forceinline__ void bounds_of(const WarpRow<K, kWhole>& x, const NormRow& made,
                                           int n_groups, const ColumnBounds& columns,

@@ -5,7 +5,7 @@
 
 namespace octet::cuda {
 
-// What a norm applies along the columns of a group. No weight is 1, no bias -0, which change
+// Operands of a norm along the columns of a group. No weight is 1, no bias -0, which change
 // nothing.
 template <bool kCentred>
 struct GroupColumns {

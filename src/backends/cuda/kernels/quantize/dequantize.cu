@@ -22,7 +22,7 @@ __device__ __forceinline__ ScalePlace place_of(const DequantizeTask& t, int64_t 
   const int64_t row = i / t.p.cols;
   return {row / t.p.block_rows * t.across, i - row * t.p.cols};
 }
-// Of the element j columns on.
+// Scale of the element j columns on.
 __device__ __forceinline__ float scale_at(const DequantizeTask& t, const ScalePlace& place, int j) {
   const int64_t at = place.first + quotient(place.col + j, t.p.group);
   if (t.p.scales != Dtype::e8m0) return load_float(t.call.scales, at, t.p.scales);

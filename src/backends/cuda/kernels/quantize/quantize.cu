@@ -26,7 +26,7 @@ struct CodesTask {
   int64_t n, tiles_across, n_tiles;
   bool aligned_x = false, aligned_rows = false, aligned_transposed = false;
 };
-// What a block keeps over its chunks or tiles.
+// State that a block keeps over its chunks or tiles.
 struct State {
   const uint8_t* table;
   Magnitude found;

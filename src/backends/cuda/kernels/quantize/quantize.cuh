@@ -1,4 +1,4 @@
-// What the kernels of scales and codes share, and their parts of the family's list.
+// Shared parts of the kernels of scales and codes, and their parts of the family's list.
 #pragma once
 
 #include "backends/cuda/kernels/common/group_scale.cuh"

@@ -1,5 +1,4 @@
-// What quantizers do with eights: read them from anywhere, encode them with any rounding, and write
-// them to anywhere.
+// Eights of quantizers: read from anywhere, encoded with any rounding, and written to anywhere.
 #pragma once
 
 #include "backends/cuda/kernels/common/vector8.cuh"

@@ -302,7 +302,7 @@ void launch_panels(GroupTask t, cudaStream_t stream) {
   quantize_panel<C, X><<<grid, kThreads, 0, stream>>>(t);
 }
 
-// Of eights, to nearest: even groups, whole rows, tiles, and what else there is.
+// Launch of eights, to nearest: even groups, whole rows, tiles, and what else there is.
 template <Dtype C, Dtype X>
 void launch_eights(const GroupTask& t, GroupKernel kernel, cudaStream_t stream) {
   const unsigned even = grid_of(ceil_div(t.rows * t.cols, kChunk)), rows = grid_of(t.rows);

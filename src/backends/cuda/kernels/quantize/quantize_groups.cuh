@@ -1,4 +1,4 @@
-// What the quantizers in groups and blocks of rows and columns share.
+// Shared parts of the quantizers in groups and blocks of rows and columns.
 #pragma once
 
 #include "backends/cuda/kernels/quantize/quantize.cuh"
@@ -16,7 +16,7 @@ struct GroupTask {
   Dtype da = Dtype::bf16, db = Dtype::bf16, dy = Dtype::bf16;
   Rounding rounding = Rounding::near;
   Dtype source = Dtype::f32;
-  // Of launch_groups.
+  // Fields of launch_groups.
   bool in_eights = false;  // whole ones, at addresses of load_raw8
   int lanes_log2 = 0;      // of the threads that share a group of 8 << lanes_log2
   int64_t panel_cols = 0, panels_across = 0, panel_scales = 0, scales_across = 0;

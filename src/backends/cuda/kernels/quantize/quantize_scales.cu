@@ -57,7 +57,7 @@ __device__ void end_amax(const AmaxTargets& to, const Magnitude& found) {
   to.results.write(now, largest_of(to.results.history, to.results.n_history));
 }
 
-// Whether the history gives the scale, and the amax is the quantizer's.
+// True if the history gives the scale, and the amax is the quantizer's.
 __device__ bool leaves_amax(const AmaxSources& s, const AmaxTargets& to) {
   if (!to.leaves_first) return false;
   const float largest = largest_of(to.results.history, to.results.n_history);
@@ -176,7 +176,7 @@ class AmaxKernel : public Prepared {
   AmaxLaunches launches_;
 };
 
-// Where the amax is not known, a launch goes before: with a history that holds anything it leaves x
+// An amax that is not known has a launch before: with a history that holds anything it leaves x
 // to the quantizer, which finds its amax as it reads it.
 class AmaxQuantize : public Prepared {
  public:

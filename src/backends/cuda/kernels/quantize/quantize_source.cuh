@@ -1,4 +1,4 @@
-// Where a per-tensor quantizer has its scale from: params/quantize.h's quantize (given) and
+// Source of a per-tensor quantizer's scale: params/quantize.h's quantize (given) and
 // amax_quantize (its own).
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace octet::cuda {
 
-// What kernels are made for.
+// Sources of scales that kernels are made for.
 enum class ScaleFrom : int {
   given,   // an operand, or the launch before made it
   joined,  // given, and x is joined in the amax of now
@@ -29,7 +29,7 @@ struct ScaleSource {
 
   template <ScaleFrom H>
   __device__ __forceinline__ float value() const;
-  // What an amax leaves, by all threads of a block; `largest` is the history's.
+  // Writes what an amax leaves, by all threads of a block; `largest` is the history's.
   __device__ __forceinline__ void write(const Magnitude& now, float largest) const;
 };
 

@@ -21,7 +21,7 @@ __device__ __forceinline__ uint32_t larger_pair(uint32_t top, uint32_t pair) {
 template <bool kSquare>
 inline constexpr int kScales = kSquare ? 1 : kTileSize;
 
-// What a thread holds: `kPieces` eights of a column of eights.
+// Data of a thread: `kPieces` eights of a column of eights.
 struct Pieces {
   uint4 at[kPieces];
   int64_t row, col;  // of the first

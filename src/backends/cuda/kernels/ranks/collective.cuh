@@ -1,4 +1,4 @@
-// What the kernels between ranks share (ranks.cu, reduce_ranks.cu).
+// Shared parts of the kernels between ranks (ranks.cu, reduce_ranks.cu).
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace octet::cuda {
 
 inline constexpr int kRankThreads = 256;
 
-// Of each rank of the host.
+// Addresses of each rank of the host.
 template <typename T>
 struct Peers {
   T* at[kMaxRanks];

@@ -31,7 +31,7 @@ void WithinHost::bring(int local, const void* given, void* to, int64_t n_bytes,
         "bringing what another rank has");
 }
 
-// What is queued behind it on this stream begins when the streams of all ranks have come here.
+// Work queued behind it on this stream begins when the streams of all ranks have come here.
 void WithinHost::barrier(RankBarrier barrier, uint32_t run, cudaStream_t stream) const {
   RankBoard* const own = links_.board();
   const auto boards = links_.boards();
@@ -49,7 +49,7 @@ void WithinHost::barrier(RankBarrier barrier, uint32_t run, cudaStream_t stream)
   run_stream_ops(ops, stream);
 }
 
-// Those that have not come to any barrier; where one has come to one, those that are not there.
+// Ranks that have not come to any barrier; where one has come to one, those that are not there.
 std::string WithinHost::missing(cudaStream_t beside) const {
   RankBoard board{};
   check(cudaMemcpyAsync(&board, links_.board(), sizeof(board), cudaMemcpyDeviceToHost, beside),

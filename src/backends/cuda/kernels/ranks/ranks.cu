@@ -6,7 +6,7 @@
 namespace octet::cuda {
 namespace {
 
-// What copy engines are slow at: within one GPU.
+// Copies that copy engines are slow at: within one GPU.
 __global__ void __launch_bounds__(kRankThreads)
     copy_run(const std::byte* from, std::byte* to, int64_t n_bytes) {
   constexpr int kUnroll = 4;
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(kRankThreads)
   });
 }
 
-// Of rows that store_squares has made.
+// Sum of rows that store_squares has made.
 __global__ void __launch_bounds__(kRankThreads)
     sum_of_rows(const __grid_constant__ Gradients g, int64_t* limbs) {
   add_blocks(g, limbs, [&](int tensor, int64_t row, int lane, Limb& limb) {
@@ -193,7 +193,7 @@ class AllGather : public Collective {
   bool is_whole_ = false;  // one call that brings its own part, too
 };
 
-// Of the ranks of the host, and then of the hosts in its place.
+// Maximum of the ranks of the host, and then of the hosts in its place.
 class MaxOfRanks : public Collective {
  public:
   explicit MaxOfRanks(const Request& request)
@@ -290,7 +290,7 @@ class ShardedNorm : public Collective {
     check_launch("sharded_norm");
   }
 
-  // What there is to add up still: of the ranks of the host, or of all in one.
+  // Sums that are to be added up still: of the ranks of the host, or of all in one.
   Peers<const int64_t> shared(const Launch& args) const {
     RankBoard& board = *links().board();
     int64_t* sum = board.sums[turn_];

@@ -9,14 +9,14 @@
 namespace octet::cuda {
 namespace {
 
-// What sums are taken in: f32, bf16 and fp16 as they are, E4M3 times the tensor's scale.
+// Types that sums take: f32, bf16 and fp16 as they are, E4M3 times the tensor's scale.
 template <typename F>
 void visit_summand(Dtype dtype, F&& f) {
   if (dtype == Dtype::e4m3) return f.template operator()<Dtype::e4m3>();
   visit_high_precision(dtype, f);
 }
 
-// What is added up, in order: `n` parts. The first kMaxRanks lie where `at` says; of the rest one
+// Summands, in order: `n` parts. The first kMaxRanks lie where `at` says; of the rest one
 // may be this rank's, and the others lie behind each other, in order.
 struct Summands {
   int n = 0, own_index = 0;
@@ -182,13 +182,13 @@ class ReduceRanks : public Collective {
     return args.in<std::byte>(Reduce::x) + bytes_of_x(runs.first(rank));
   }
   int like(int host) const { return host * links().n_local + links().local(); }
-  // Of what others have, in their order.
+  // Slot of what others have, in their order.
   static int slot(int index, int own) { return index - (index > own ? 1 : 0); }
   static Summands parts_of(int n, int own_index, const std::byte* own) {
     return {.n = n, .own_index = own_index, .own = own};
   }
 
-  // What the peers have of this rank's run, and of those of its like on other hosts.
+  // Brings what the peers have of this rank's run, and of those of its like on other hosts.
   void bring_from_peers(const Launch& args, const Runs& runs, std::byte* to) const {
     for_peers([&](int local) {
       for (int host = 0; host < links().n_hosts(); ++host) {
@@ -216,7 +216,7 @@ class ReduceRanks : public Collective {
     launch_sum(result(args, runs, p_.x, parts), args);
   }
 
-  // Of the host: the sum of the run of this rank's like on another, or its own.
+  // The host's sum of the run of this rank's like on another, or its own.
   void add_of_host(const Launch& args, const Runs& runs, int host, const Summands& parts,
                    float* sums) const {
     const int64_t count = runs.count(like(host));

@@ -1,4 +1,4 @@
-// What streams do to words of memory by themselves, and asking whether they have ended.
+// Operations of streams themselves on words of memory, and asking whether they have ended.
 #pragma once
 
 #include <cuda.h>

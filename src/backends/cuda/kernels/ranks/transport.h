@@ -30,10 +30,10 @@ class WithinHost {
   // `run`: the number of the run in its plan. What is queued behind `begin` on this stream finds
   // the operands of all ranks there; what is queued behind `end` may overwrite them.
   void begin(uint32_t run, cudaStream_t stream);
-  // What is queued behind it finds what the others queued before theirs.
+  // Work queued behind it finds what the others queued before theirs.
   void barrier(cudaStream_t stream);
   void end(cudaStream_t stream);
-  // What rank `local` of the host has at an address of this one: all have the same layout.
+  // Brings what rank `local` of the host has at an address of this one: all have the same layout.
   void bring(int local, const void* given, void* to, int64_t n_bytes, cudaStream_t stream) const;
 
   // The ranks that have not come, as text; empty: all have.
@@ -48,7 +48,7 @@ class WithinHost {
   RankBarrier next_inside_ = RankBarrier::inside_run;
 };
 
-// What this rank gives the one of another host, and takes from it.
+// Data that this rank gives the one of another host, and takes from it.
 struct Exchange {
   int host = 0;
   const std::byte* give = nullptr;
@@ -73,7 +73,7 @@ class BetweenHosts {
   void all_gather(const void* own, void* all, int64_t n_bytes, cudaStream_t stream);
   // The largest of all hosts' n words: of floats that are not negative, NaN is above all.
   void max_of(const void* x, void* y, int64_t n, nccl::DataType type, cudaStream_t stream);
-  // Of an exact sum, in its place.
+  // Addition of an exact sum, in its place.
   void add_sums(int64_t* sum, cudaStream_t stream);
   // Memory for parts of a tensor, of one collective at a time.
   std::span<std::byte> staging() const;

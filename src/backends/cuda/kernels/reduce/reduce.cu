@@ -5,7 +5,7 @@
 namespace octet::cuda {
 namespace {
 
-// Where element i of the axes lies.
+// Offset of element i of the axes.
 __device__ __forceinline__ int64_t offset_of(const AxisList& axes, int64_t i) {
   int64_t at = 0;
   for (int k = static_cast<int>(axes.rank) - 1; k >= 0; --k) {

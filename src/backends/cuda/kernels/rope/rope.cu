@@ -232,7 +232,7 @@ class Rope : public Prepared {
     args_.rows_per_block = kThreads / args_.half;
   }
 
-  // Whether one kernel rotates both.
+  // True if one kernel rotates both.
   bool goes_with(const Rope& other) const {
     return args_.half == other.args_.half && args_.sign == other.args_.sign &&
            std::ranges::equal(args_.frequency, other.args_.frequency) &&

@@ -39,7 +39,7 @@ KernelSpec make_spec(KernelId kernel, const Params& params, std::span<const int6
   return spec;
 }
 
-// Of parameters for which a file of target/choose says what is launched.
+// Spec of parameters for which a file of target/choose says what is launched.
 template <typename Params>
 KernelSpec chosen_spec(KernelId kernel, Params params, std::span<const int64_t> tail = {}) {
   choose_kernels(params);
@@ -48,7 +48,7 @@ KernelSpec chosen_spec(KernelId kernel, Params params, std::span<const int64_t> 
   return spec;
 }
 
-// Of those that have no choice.
+// Spec of kernels that have no choice.
 inline KernelSpec launching(KernelSpec spec, std::vector<std::string_view> launches) {
   spec.launches = std::move(launches);
   return spec;
@@ -75,7 +75,7 @@ std::span<const Binding> rank_bindings();
 std::optional<double> constant_of(const NodeView& view, size_t operand);
 
 std::span<const KernelRow* const> all_rows();
-// What makes the parameters of one of them.
+// The Binding that makes the parameters of one of them.
 const Binding& binding_of(const KernelRow& row);
 
 // [rows, cols] with cols the last axis; a scalar is [1, 1].

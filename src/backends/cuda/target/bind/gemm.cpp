@@ -125,7 +125,7 @@ GemmParams batched_params(const NodeView& view) {
   p.factor = static_cast<float>(attrs.factor);
   return p;
 }
-// What the library multiplies, adds and rounds by itself.
+// Products that the library multiplies, adds and rounds by itself.
 bool batched_applies(const NodeView& view) {
   const GemmParams p = batched_params(view);
   return is_high_precision(p.a) && p.a == p.b && is_high_precision(p.y) && !has_own_sums(p);

@@ -71,7 +71,7 @@ bool batch_norm_applies(const NodeView& view) {
     all = all && (!view.gives(i) || is_high_precision(view.out(i).dtype));
   return all;
 }
-// Of own statistics alone.
+// Own statistics alone.
 bool batch_norm_grad_applies(const NodeView& view) {
   return batch_norm_applies(view) && view.attrs<BatchNormAttrs>().own;
 }

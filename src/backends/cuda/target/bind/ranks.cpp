@@ -34,7 +34,7 @@ bool norm_applies(const NodeView& view) {
   return true;
 }
 
-// Of one rank alone: a sum that others do not read.
+// Scratch of one rank alone: a sum that others do not read.
 int64_t sharded_norm_scratch(const NodeView& view) {
   return view.attrs<CollectiveAttrs>().ranks == 1 ? kSumBytes : 0;
 }
@@ -52,7 +52,7 @@ int64_t sum_scratch(const NodeView& view) {
          bytes_of(Dtype::f32, hosts * shard);
 }
 
-// What nodes of all kinds say of the tensor that is cut.
+// Parameters that nodes of all kinds have of the tensor that is cut.
 RankParams params_of(const NodeView& view, int64_t ranks, const TensorType& whole) {
   const TensorType& x = view.in(Unary::x);
   const TensorType& y = view.out(Unary::y);

@@ -1,4 +1,4 @@
-// What the bindings of the row kernels share: operands that may be codes in groups.
+// Shared parts of the bindings of the row kernels: operands that may be codes in groups.
 #pragma once
 
 #include <vector>
@@ -68,7 +68,7 @@ inline CodesArg codes_with_scale(const NodeView& view, const ScaleSlots& at,
   return codes;
 }
 
-// Of one scale a constant that is exact in BF16, a power of two for instance, is read as that.
+// One scale that is a constant exact in BF16, a power of two for instance, is read as that.
 inline Dtype one_scale_dtype(const NodeView& view, size_t operand) {
   const auto value = constant_of(view, operand);
   const bool is_short = value && (bits_of(static_cast<float>(*value)) & 0xffff) == 0;

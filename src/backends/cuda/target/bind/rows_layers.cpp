@@ -34,7 +34,7 @@ RowLayer layer_of(const BaseLayer& layer) {
   return gelu->kind == GeluKind::erf ? RowLayer::gelu_erf : RowLayer::gelu_tanh;
 }
 
-// As the kernel that keeps operands has them.
+// Operands as the kernel that keeps them has them.
 bool kept_applies(const NodeView& view, const BaseLayer& layer) {
   const ResultType groups(Dtype::e4m3, {Granularity::Kind::group, 16, Dtype::bf16});
   SlotId at = layer.quantized->kept;
@@ -55,7 +55,7 @@ bool layer_applies(const NodeView& view) {
   if (!layer.q.has_default_scaling()) return false;
   if (layer.kept_target > 0 && !kept_applies(view, layer)) return false;
   const QuantizedLayer& op = *layer.quantized;
-  // What measures an activation goes by the scales of groups.
+  // Measuring an activation goes by the scales of groups.
   const TensorType& x = view.in(op_def(op.layer).scales[0].operand);
   if (x.has(Granularity::Kind::tensor) && !view.has(op.given_scale)) return false;
   for (const SlotId slot : {op.given_scale, op.history, op.known_mean, op.known_rstd}) {
@@ -76,7 +76,7 @@ CodesArg codes_of(const NodeView& view, const BaseLayer& layer) {
   return codes;
 }
 
-// Where a norm's own operands and statistics are.
+// Places of a norm's own operands and statistics.
 void norm_places(const NodeView& view, RowLayerParams& p) {
   p.weight = unquantized_operand(view, operand_slot(view, "weight"));
   p.bias = unquantized_operand(view, operand_slot(view, "bias"));

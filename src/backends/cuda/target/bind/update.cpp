@@ -90,7 +90,7 @@ KernelSpec adamw_spec(const NodeView& view) {
   return chosen_spec(KernelId::adamw_step, p);
 }
 
-// Of tensors that fill one tile at least.
+// Tensors that fill one tile at least.
 template <bool (*kTakes)(const AdamwParams&), int64_t kTile>
 bool adamw_takes(const NodeView& view) {
   if (!adamw_applies(view)) return false;
@@ -132,7 +132,7 @@ KernelSpec load_state_spec(const NodeView& view) {
   const StateParams p = state_params(view, view.in(LoadState::x), view.has(LoadState::rest));
   return launching(make_spec(KernelId::load_state, p), load_launches(p));
 }
-// Where a state is not written over its old value, a launch more keeps that: told by no parameter.
+// A state not written over its old value has a launch more that keeps that: told by no parameter.
 KernelSpec store_state_spec(const NodeView& view) {
   return make_spec(KernelId::store_state,
                    state_params(view, view.in(StoreState::old), view.has(StoreState::old_rest)));

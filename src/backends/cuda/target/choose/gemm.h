@@ -1,4 +1,4 @@
-// What a GEMM launches, by its row (GemmKind): pure functions of the parameters.
+// Launches of a GEMM, by its row (GemmKind): pure functions of the parameters.
 #pragma once
 
 #include "backends/cuda/params/gemm.h"
@@ -6,7 +6,7 @@
 
 namespace octet::cuda {
 
-// Of the library "cublasLt", which chooses among its own. Empty for GEMMs over nothing.
+// Launches of the library: "cublasLt", which chooses among its own. Empty for GEMMs over nothing.
 KernelNames launches_of(const GemmParams& p);
 
 }  // namespace octet::cuda

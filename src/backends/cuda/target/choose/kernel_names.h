@@ -8,7 +8,7 @@ namespace octet::cuda {
 
 using KernelNames = std::vector<std::string_view>;
 
-// As many launches of one kernel as make n things, so many of them each.
+// Launches of one kernel that make n things, so many of them each.
 constexpr int64_t launches_for(int64_t n, int64_t of_one_launch) {
   return (n + of_one_launch - 1) / of_one_launch;
 }

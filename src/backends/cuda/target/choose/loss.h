@@ -1,4 +1,4 @@
-// What embedding, cross-entropy, windows of pictures and batch norms launch: they have no choice.
+// Launches of embedding, cross-entropy, windows of pictures and batch norms: they have no choice.
 #pragma once
 
 #include "backends/cuda/params/loss.h"

@@ -3,7 +3,7 @@
 namespace octet::cuda {
 namespace {
 
-// What GroupChoice depends on.
+// Parameters that GroupChoice depends on.
 struct Groups {
   int64_t rows = 0, cols = 0, block_rows = 1, block_cols = 1;
   Dtype codes = Dtype::e4m3;
@@ -86,7 +86,7 @@ KernelNames launches_of(const QuantizeParams& p) {
   return {name_of(p)};
 }
 
-// Where the amax is known, no launch goes before.
+// No launch goes before where the amax is known.
 void choose_kernels(AmaxQuantizeParams& p) {
   choose_kernels(p.quantize);
 }

@@ -19,7 +19,7 @@ constexpr Form form_of(const RowOperand& operand, int64_t cols) {
   if (operand.dtype == Dtype::fp16) return Form::fp16;
   return operand.dtype == Dtype::bf16 ? Form::bf16 : Form::any;
 }
-// Whether an operand that is not stored as codes has the form's plain type.
+// True if an operand that is not stored as codes has the form's plain type.
 constexpr bool goes_with(Form form, Dtype dtype) {
   if (form == Form::any) return true;
   return dtype == (form == Form::f32 ? Dtype::f32 : form == Form::fp16 ? Dtype::fp16 : Dtype::bf16);
@@ -75,7 +75,7 @@ void choose_kernels(GradCodesParams& p);
 void choose_kernels(RopeParams& p);
 void choose_kernels(BiasParams& p);  // without bias: column_sum
 
-// What is launched then.
+// Kernels that are launched then.
 KernelNames launches_of(const RowLayerParams& p);
 KernelNames launches_of(const NormGradParams& p);
 KernelNames launches_of(const ActGradParams& p);

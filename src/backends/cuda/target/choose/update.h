@@ -1,4 +1,4 @@
-// What the step of AdamW, the gradients' norm and states launch.
+// Launches of the step of AdamW, the gradients' norm and states.
 #pragma once
 
 #include <span>
