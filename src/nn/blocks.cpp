@@ -132,10 +132,10 @@ ValueId Blocks::linear(ValueId x, std::string_view path, int64_t n_out,
   // Passes know a linear of a layer by its name, and by it its gradients: each use of it by its
   // own.
   Tag& tag = builder_.tag;
-  Uses& uses = linears_[{tag.layer, tag.origin}];
-  if (uses.n == 0) uses.weight = name(path, "weight");
-  CHECK(tag.layer < 0 || uses.weight == name(path, "weight"));
-  if (uses.weight == name(path, "weight")) tag.origin = use_origin(tag.origin, uses.n++);
+  auto& [weight, n_uses] = linears_[{tag.layer, tag.origin}];
+  if (n_uses == 0) weight = name(path, "weight");
+  CHECK(tag.layer < 0 || weight == name(path, "weight"));
+  if (weight == name(path, "weight")) tag.origin = use_origin(tag.origin, n_uses++);
   const ValueId w = linear_weight(path, n_out, builder_.shape(x)[1], options);
   const bool out_in = options.layout == WeightLayout::out_in;
   const ValueId y = builder_.gemm(x, w, {.trans_b = out_in, .role = GemmRole::forward});

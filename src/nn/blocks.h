@@ -172,8 +172,7 @@ class Blocks {
   ValueId clipped(ValueId x);
   ValueId scaled_by_position(ValueId q);
   int64_t window() const;
-  bool has_positions() const;
-  bool has_own_angles() const;
+  bool has_positions() const, has_own_angles() const;
   double rotary_factor() const;
   RopeAttrs rope_attrs(int64_t heads, int64_t width) const;
   std::string name(std::string_view path, std::string_view leaf) const;
@@ -192,12 +191,8 @@ class Blocks {
   Builder builder_;
   std::string prefix_;
   int64_t in_stack_ = -1, n_layers_ = 0;  // of the layer in its stack, and its stack's
-  // Of the linear of a layer and an origin: its weight, and how often it was called.
-  struct Uses {
-    std::string weight;
-    int64_t n = 0;
-  };
-  std::map<std::pair<int, std::string>, Uses> linears_;
+  // By layer and origin of a linear: its weight, and how often it was called.
+  std::map<std::pair<int, std::string>, std::pair<std::string, int64_t>> linears_;
 };
 
 using NormBlock = ValueId (Blocks::*)(ValueId x, std::string_view path);

@@ -22,8 +22,8 @@ bool listed(const ModelSpec& spec, std::string_view field) {
 bool has_attention(const ModelSpec& spec, std::string_view) {
   return !model_def(spec.kind).is_convolutional;
 }
-bool has_ffn(const ModelSpec& spec, std::string_view) {
-  return !model_def(spec.kind).is_convolutional && !model_def(spec.kind).is_recurrent;
+bool has_ffn(const ModelSpec& spec, std::string_view field) {
+  return has_attention(spec, field) && !model_def(spec.kind).is_recurrent;
 }
 bool has_heads(const ModelSpec& spec, std::string_view) {
   return !model_def(spec.kind).heads.empty();
@@ -385,12 +385,7 @@ constexpr bool is_bounded(const ModelField& field) {
   return !is_number || (field.bounds.low >= -4096 && field.bounds.high <= 0x1p53);
 }
 static_assert(std::ranges::all_of(kFields, is_bounded));
-
 }  // namespace
-
-HfFollower follower_name(std::string_view key, double value) {
-  return {.key = key, .value = fmt::format("{}", value), .is_written = false};
-}
 
 std::span<const ModelField> model_fields() {
   return kFields;

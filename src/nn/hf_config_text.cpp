@@ -76,7 +76,22 @@ void put_fixed_keys(const ModelSpec& full, Json& json) {
   }
 }
 
-// The same of rotary positions.
+// Names of an encoder's classes, and its task.
+void put_head(const ModelSpec& full, Json& json) {
+  const ModelHead head = head_of(full).head;
+  const int64_t n_labels = has_classes(head) ? full.classes : head == ModelHead::value ? 1 : 0;
+  for (int64_t i = 0; i < n_labels; ++i) {
+    const std::string label = fmt::format("LABEL_{}", i);
+    json["id2label"][fmt::to_string(i)] = label;
+    json["label2id"][label] = i;
+  }
+  const auto& heads = model_def(full.kind).heads;
+  const bool reads_as_value =
+      n_labels == 1 && std::ranges::count(heads, ModelHead::value, &HeadDef::head) > 0;
+  if (reads_as_value || head == ModelHead::multi_label) json["problem_type"] = problem_type(head);
+}
+
+// Keys of rotary positions that have one value.
 Json fixed_rope(const ModelDef& def) {
   Json parameters;
   for (const HfNeutral& neutral : def.hf_neutrals) {
@@ -88,6 +103,10 @@ Json fixed_rope(const ModelDef& def) {
 
 }  // namespace
 
+HfFollower follower_name(std::string_view key, double value) {
+  return {.key = key, .value = fmt::format("{}", value), .is_written = false};
+}
+
 std::string hf_config_text(const ModelSpec& spec) {
   const ModelSpec full = resolved(spec);
   const ModelDef& def = model_def(full.kind);
@@ -95,18 +114,7 @@ std::string hf_config_text(const ModelSpec& spec) {
   const bool has_heads = !def.heads.empty();
   const std::string_view architecture = has_heads ? head_of(full).architecture : def.architecture;
   json["architectures"] = Json::array({std::string(architecture)});
-  if (has_heads) {
-    const ModelHead head = head_of(full).head;
-    const int64_t n_labels = has_classes(head) ? full.classes : head == ModelHead::value ? 1 : 0;
-    for (int64_t i = 0; i < n_labels; ++i) {
-      const std::string label = fmt::format("LABEL_{}", i);
-      json["id2label"][fmt::to_string(i)] = label;
-      json["label2id"][label] = i;
-    }
-    const bool reads_as_value =
-        n_labels == 1 && std::ranges::count(def.heads, ModelHead::value, &HeadDef::head) > 0;
-    if (reads_as_value || head == ModelHead::multi_label) json["problem_type"] = problem_type(head);
-  }
+  if (has_heads) put_head(full, json);
   json["model_type"] = std::string(def.name);
   Json scaling = nullptr, parameters = fixed_rope(def), window_parameters;
   for (const HfKey& key : hf_keys_of(def)) {

@@ -94,9 +94,7 @@ std::optional<ModelHead> head_of_class(const ModelDef& def, std::string_view arc
 std::vector<std::string_view> head_classes(const ModelDef& def);
 std::vector<OutputSpec> head_output(const ModelSpec& spec);
 std::string_view head_loss(const ModelSpec& spec);
-
 std::vector<StackSpec> one_stack(const ModelSpec& spec);
-
 // Inputs and stacks of a model that translates.
 std::vector<InputSpec> source_inputs(const ModelSpec& spec, const BatchSize& size);
 std::vector<StackSpec> encoder_and_decoder(const ModelSpec& spec);
@@ -133,8 +131,8 @@ struct ModelDef {
   std::string_view (*loss)(const ModelSpec& spec) = next_token_loss;  // of train.loss: auto
   bool writes_text = true;  // next tokens from "tokens", "positions" to "logits"
   bool reads_text = true;   // tokens
-  // Writes a text about another: from "source", ids of a row of ModelSpec::source_seq, of which the
-  // first source_length count, and "tokens", which begin with ModelSpec::start_token.
+  // A text about another: of the ids of "source", [source_seq], the first source_length count;
+  // "tokens" begin with ModelSpec::start_token.
   bool translates = false;
   bool is_recurrent = false;  // each step of a text follows from the one before: there is no cache
   bool reads_images = false;  // pixels, as patches
@@ -182,14 +180,13 @@ std::vector<ParameterSpec> model_parameters(const ModelSpec& spec);
 ModelGraph build_model(const ModelSpec& spec, const BatchSize& batch, ModelOutputs outputs,
                        const std::vector<WeightedLoss>& losses = {});
 
-// The losses by name and weight, the model's own where none is named. Throws
-// Error{invalid_argument} "[train] loss: ..." where there is no such loss, or one reads an output
-// that the model has not.
+// The losses by name and weight, the model's own where none is named. Error{invalid_argument}
+// "[train] loss: ..." where there is none of that name, or it reads an output that the model lacks.
 std::vector<WeightedLoss> resolved_losses(const ModelSpec& spec,
                                           const std::vector<WeightedLoss>& losses);
 // How many rows belong together, of the loss that joins most.
 int64_t rows_per_sample(const std::vector<WeightedLoss>& losses);
-// The step scalar of the i-th loss, and a metric of it.
+// Names of the i-th loss's step scalar, and of a metric of it.
 std::string inv_n_name(const std::vector<WeightedLoss>& losses, size_t i);
 std::string metric_name(const std::vector<WeightedLoss>& losses, size_t i, std::string_view metric);
 
