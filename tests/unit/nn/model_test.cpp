@@ -415,7 +415,7 @@ TEST(ModelSources, name_no_format_machine_or_schedule_of_memory) {
     ++n_files;
     std::ifstream file(entry.path());
     int number = 0;
-    const std::regex key_of_other_programs(R"("(torch_)?dtype")");
+    const std::regex key_of_other_programs(R"("(torch_|mamba_ssm_)?dtype")");
     for (std::string line; std::getline(file, line);) {
       ++number;
       line = std::regex_replace(line, key_of_other_programs, "");
