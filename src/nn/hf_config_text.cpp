@@ -116,20 +116,16 @@ std::string hf_config_text(const ModelSpec& spec) {
   json["architectures"] = Json::array({std::string(architecture)});
   if (has_heads) put_head(full, json);
   json["model_type"] = std::string(def.name);
-  Json scaling = nullptr, parameters = fixed_rope(def), window_parameters;
+  Json scaling = nullptr, parameters = fixed_rope(def);
   for (const HfKey& key : hf_keys_of(def)) {
     const ModelField& field = model_field(key.field);
     if (!field.is_of(full) || key.key == kLayerTypes.key) continue;
     Json value = std::visit(JsonValue{full, key}, field.member);
     if (!key.gate.empty()) json[std::string(key.gate)] = value != 0;
     if (key.zero_is_null && value == 0) value = nullptr;
-    const bool is_of_windows = is_window_rope(key.key);  // and has no older spelling
-    if (is_of_windows || is_window_rope(key.newer)) {
-      window_parameters = {{"rope_type", "default"}, {"rope_theta", value}};
-      if (is_of_windows) continue;
-    } else if (is_rope(key.newer)) {
+    if (is_window_rope(key.key)) continue;  // below
+    if (is_rope(key.newer) && !is_window_rope(key.newer))
       parameters[without_object(key.newer)] = value;
-    }
     if (const size_t slash = key.key.find('/'); !is_rope(key.key) && slash != key.key.npos) {
       json[std::string(key.key.substr(0, slash))][std::string(key.key.substr(slash + 1))] = value;
       continue;
@@ -145,9 +141,10 @@ std::string hf_config_text(const ModelSpec& spec) {
   if (def.positions == Positions::rotary && !def.sees_pictures) {
     if (find_hf_key(def, "rope_scaling.type") != nullptr) json["rope_scaling"] = scaling;
     json["rope_parameters"] = parameters;
-    if (!window_parameters.empty())
-      json["rope_parameters"] = {{"full_attention", parameters},
-                                 {"sliding_attention", window_parameters}};
+    if (find_hf_key(def, "window_rope_theta") != nullptr) {
+      const Json windows = {{"rope_type", "default"}, {"rope_theta", full.window_rope_theta}};
+      json["rope_parameters"] = {{"full_attention", parameters}, {"sliding_attention", windows}};
+    }
   }
   const bool has_windows = find_hf_key(def, kLayerTypes.field) && !full.window_layers.empty();
   if (has_windows || !full.linear_layers.empty()) json["layer_types"] = layer_types(full);
