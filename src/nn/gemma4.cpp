@@ -37,10 +37,7 @@ constexpr HfKey kKeys[] = {
     {.field = "sliding_window", .key = "sliding_window", .absent = 512, .zero_is_null = true},
     kLayerTypes,
     {.field = "rope_theta", .key = "rope/rope_theta", .absent = 1e6},
-    {.field = "window_rope_theta",
-     .key = "rope_local_base_freq",
-     .newer = "rope/sliding_attention/rope_theta",
-     .absent = 10000},
+    {.field = "window_rope_theta", .key = "rope/sliding_attention/rope_theta", .absent = 10000},
     {.field = "rope_share", .key = "rope/partial_rotary_factor", .absent = 0.25},
     {.field = "logit_softcap",
      .key = "final_logit_softcapping",
@@ -56,8 +53,18 @@ constexpr HfNeutral kNeutrals[] = {
     {.key = "moe_intermediate_size", .value = "null"},
     {.key = "use_bidirectional_attention", .value = "null", .also = "\"vision\""}};
 
+// The angles' defaults are those of a file without any: where rope_parameters has an object that
+// says no type, or no share, transformers turns all pairs.
 std::vector<HfFollower> followers(const ModelSpec& spec) {
-  return {{.key = "vocab_size_per_layer_input", .value = std::to_string(spec.vocab)}};
+  return {{.key = "vocab_size_per_layer_input", .value = std::to_string(spec.vocab)},
+          {.key = "rope/rope_type",
+           .value = "\"proportional\"",
+           .absent = "\"default\"",
+           .is_written = false},
+          {.key = "rope/partial_rotary_factor",
+           .value = fmt::format("{}", spec.rope_share),
+           .absent = "1.0",
+           .is_written = false}};
 }
 
 // The layer whose keys and values layer i reads: itself, or the last one of its sort that has some.
