@@ -66,6 +66,9 @@ TEST(ToldKeys, are_refused_by_their_names) {
        R"("original_max_position_embeddings":16,)" + yarn +
            R"(,"original_max_position_embeddings":8})",
        "'original_max_position_embeddings': expected 8 as in rope_parameters, got 16"},
+      {"olmo3", kDecoder,
+       R"("original_max_position_embeddings":16,"max_position_embeddings":64,)" + yarn + "}",
+       "'original_max_position_embeddings': expected 64 without it in rope_parameters, got 16"},
       {"gemma4_text", kDecoder,
        R"("rope_parameters":{"full_attention":{"rope_type":"proportional","rope_theta":100}})",
        "'partial_rotary_factor': expected 0.25 for model_type gemma4_text, got 1.0"},
