@@ -75,6 +75,17 @@ int64_t key_layer(const ModelSpec& spec, int64_t i) {
   return at;
 }
 
+// Tensors of keys and values in layers that read an earlier layer's, which some files hold.
+bool skips(const ModelSpec& spec, std::string_view stored) {
+  const auto is_of = [&](int64_t layer, std::string_view module) {
+    return stored.find(fmt::format("layers.{}.self_attn.{}.", layer, module)) != stored.npos;
+  };
+  for (int64_t i = spec.layers - spec.shared_kv_layers; i < spec.layers; ++i) {
+    if (is_of(i, "k_proj") || is_of(i, "v_proj") || is_of(i, "k_norm")) return true;
+  }
+  return false;
+}
+
 std::optional<ModelFault> fault(const ModelSpec& full) {
   if (std::ssize(full.window_layers) != full.layers) return std::nullopt;  // said elsewhere
   const auto of_windows = [&](std::string expected) {
@@ -212,6 +223,7 @@ constexpr ModelDef definition() {
   def.full_every = 6;
   def.last_is_full = true;
   def.logits = logits;
+  def.skips = skips;
   def.fault = fault;
   return def;
 }
