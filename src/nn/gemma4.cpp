@@ -37,10 +37,7 @@ constexpr HfKey kKeys[] = {
     {.field = "sliding_window", .key = "sliding_window", .absent = 512, .zero_is_null = true},
     kLayerTypes,
     {.field = "rope_theta", .key = "rope/rope_theta", .absent = 1e6},
-    {.field = "window_rope_theta",
-     .key = "rope_local_base_freq",
-     .newer = "rope/sliding_attention/rope_theta",
-     .absent = 10000},
+    {.field = "window_rope_theta", .key = "rope/sliding_attention/rope_theta", .absent = 10000},
     {.field = "rope_share", .key = "rope/partial_rotary_factor", .absent = 0.25},
     {.field = "logit_softcap",
      .key = "final_logit_softcapping",
@@ -56,8 +53,18 @@ constexpr HfNeutral kNeutrals[] = {
     {.key = "moe_intermediate_size", .value = "null"},
     {.key = "use_bidirectional_attention", .value = "null", .also = "\"vision\""}};
 
+// The angles' defaults are those of a file without any: where rope_parameters has an object that
+// says no type, or no share, transformers turns all pairs.
 std::vector<HfFollower> followers(const ModelSpec& spec) {
-  return {{.key = "vocab_size_per_layer_input", .value = std::to_string(spec.vocab)}};
+  return {{.key = "vocab_size_per_layer_input", .value = std::to_string(spec.vocab)},
+          {.key = "rope/rope_type",
+           .value = "\"proportional\"",
+           .absent = "\"default\"",
+           .is_written = false},
+          {.key = "rope/partial_rotary_factor",
+           .value = fmt::format("{}", spec.rope_share),
+           .absent = "1.0",
+           .is_written = false}};
 }
 
 // The layer whose keys and values layer i reads: itself, or the last one of its sort that has some.
@@ -66,6 +73,17 @@ int64_t key_layer(const ModelSpec& spec, int64_t i) {
   int64_t at = i < owners ? i : owners - 1;
   while (at >= 0 && has_window(spec, at) != has_window(spec, i)) --at;
   return at;
+}
+
+// Tensors of keys and values in layers that read an earlier layer's, which some files hold.
+bool skips(const ModelSpec& spec, std::string_view stored) {
+  const auto is_of = [&](int64_t layer, std::string_view module) {
+    return stored.find(fmt::format("layers.{}.self_attn.{}.", layer, module)) != stored.npos;
+  };
+  for (int64_t i = spec.layers - spec.shared_kv_layers; i < spec.layers; ++i) {
+    if (is_of(i, "k_proj") || is_of(i, "v_proj") || is_of(i, "k_norm")) return true;
+  }
+  return false;
 }
 
 std::optional<ModelFault> fault(const ModelSpec& full) {
@@ -205,6 +223,7 @@ constexpr ModelDef definition() {
   def.full_every = 6;
   def.last_is_full = true;
   def.logits = logits;
+  def.skips = skips;
   def.fault = fault;
   return def;
 }

@@ -85,10 +85,9 @@ class Reader {
     if (json_.has("no_rope_layers")) read_no_rope_layers(def, json_, spec_);
     if (!json_.has(kLayerTypesKey)) take_usual_layers(def, json_, spec_);
     if (json_.has(kLayerTypesKey)) read_layer_types(def, json_, spec_);
-    if (const auto fault = fault_of(spec_)) {
+    if (const auto fault = fault_of(spec_))
       bad(name_here(def, fault->field), fault->expected_of(name_here(def, fault->other)),
           fault->got);
-    }
     for (const HfFollower& one : followers_of(def, filled(spec_)))
       expect_neutral(def, {.key = one.key, .value = one.value}, one.absent);
     return {filled(spec_), unknown_keys(def)};
@@ -147,9 +146,8 @@ class Reader {
   }
 
   void refuse_code() const {
-    if (json_.has("auto_map") && !json_.at("auto_map").empty()) {
+    if (json_.has("auto_map") && !json_.at("auto_map").empty())
       bad("auto_map", "none, as code of a model folder is never run", json_.at("auto_map").dump());
-    }
   }
 
   std::optional<Place> find(const HfKey& key) const {
@@ -164,14 +162,16 @@ class Reader {
   void expect_one_length(const HfKey& key) const {
     const bool is_first_in_rope = is_rope(key.newer);
     if (!is_first_in_rope && find_hf_key(model(), "window_rope_theta") == nullptr) return;
+    const std::string name = without_object(key.key);
     const auto in_rope = place_of(is_first_in_rope ? key.newer : key.key);
-    if (!in_rope || !in_rope->object.has(in_rope->key)) return;
-    const Json& inner = in_rope->object.at(in_rope->key);
-    if (json_.has(in_rope->key) && json_.at(in_rope->key) != inner)
-      bad(in_rope->key, fmt::format("{} as in rope_parameters", inner.dump()),
-          json_.at(in_rope->key).dump());
-    if (is_first_in_rope && !json_.has(in_rope->key) && inner != *key.absent)
-      bad(in_rope->key, "it beside rope_parameters, too", "none");
+    const bool is_in_rope = in_rope && in_rope->object.has(name);
+    if (!is_in_rope && is_first_in_rope) return;
+    const Json inner = is_in_rope ? in_rope->object.at(name) : Json(spec_.max_positions);
+    const char* const where = is_in_rope ? "as in" : "without it in";
+    if (json_.has(name) && json_.at(name) != inner)
+      bad(name, fmt::format("{} {} rope_parameters", inner.dump(), where), json_.at(name).dump());
+    if (is_first_in_rope && !json_.has(name) && inner != *key.absent)
+      bad(name, "it beside rope_parameters, too", "none");
   }
 
   void read_field(const ModelField& field, const HfKey& key) {

@@ -63,9 +63,11 @@ State next_state(Blocks& b, ValueId gates, ValueId c) {
   const auto gate = [&](int64_t i, OpCode op) {
     return builder.unary(op, b.columns(gates, i * width, width));
   };
-  ValueId next = builder.mul(gate(0, OpCode::logistic), gate(2, OpCode::tanh));
+  const ValueId candidate = gate(2, OpCode::tanh), in = gate(0, OpCode::logistic);
+  ValueId next = builder.mul(in, candidate);
   if (c != kNoValue) next = builder.add(builder.mul(gate(1, OpCode::logistic), c), next);
-  return {builder.mul(gate(3, OpCode::logistic), builder.unary(OpCode::tanh, next)), next};
+  const ValueId shown = builder.unary(OpCode::tanh, next), out = gate(3, OpCode::logistic);
+  return {builder.mul(out, shown), next};
 }
 
 // The layer over each row's n steps of x [B * n, in]. A row whose `ends` [B, hidden] is not

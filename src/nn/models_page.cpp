@@ -130,9 +130,10 @@ are refused. `max_position_embeddings` does not count the two rows before the fi
 heads of layers with full attention are read; `per_layer_config`, which transformers writes for
 the latter, must say the same of all of these layers, and rotary positions there are
 `proportional`. `layer_scalar` is not trained. In a cache, layers that share keys and values each
-hold them. `qwen3_5_text` is dense, too: the gated delta rule is computed in chunks of 64 tokens by
-GEMMs in f32, on a CPU and on a GPU. Its state is in no cache: in generation every token runs its
-whole text, with a warning. Heads of several tokens ahead (`mtp.*`) are passed over.
+hold them; tensors of their own keys and values are passed over. `qwen3_5_text` is dense, too: the
+gated delta rule is computed in chunks of 64 tokens by GEMMs in f32, on a CPU and on a GPU. Its
+state is in no cache: in generation every token runs its whole text, with a warning. Heads of
+several tokens ahead (`mtp.*`) are passed over.
 [adding/model.md](adding/model.md) says how to add a model.
 
 `t5`, `mt5` and `marian` ([translation.md](translation.md)): tables of embeddings beside

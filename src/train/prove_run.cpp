@@ -1,6 +1,7 @@
 #include "train/prove_run.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "base/error.h"
@@ -62,25 +63,39 @@ int64_t like(int64_t small, int64_t own) {
 
 enum class Layers : uint8_t { few, all };
 
+// A few layers, each sort in its turn, the last without a window, as some kinds ask for it. Where
+// last layers read keys and values of earlier ones, one of each sort does.
+void shorten(ModelSpec& small) {
+  const bool shares = small.shared_kv_layers > 0;
+  const int64_t few = std::max<int64_t>(shares ? 4 : 2, small.no_rope_every);
+  if (few >= small.layers) return;
+  small.layers = few;
+  if (shares) small.shared_kv_layers = 2;
+  for (std::vector<int64_t>* sorts : {&small.window_layers, &small.linear_layers}) {
+    if (sorts->empty()) continue;
+    const auto [least, most] = std::ranges::minmax(*sorts);
+    sorts->assign(static_cast<size_t>(few), most);
+    for (int64_t i = few - 1; i >= 0; i -= 2) (*sorts)[static_cast<size_t>(i)] = least;
+  }
+}
+
 ModelSpec small_model(const ModelSpec& own, const ProofSize& size, Layers layers) {
-  ModelSpec small = resolved(own);
+  const ModelSpec full = resolved(own);
+  ModelSpec small = full;
   int64_t group = small.heads / small.kv_heads;
   while (group > 1 && 2 * group * small.head_dim > kMaxWidth) group = (group + 1) / 2;
   const bool follows = small.hidden == small.heads * small.head_dim;
-  // At least one layer of each sort.
-  if (layers == Layers::few)
-    small.layers = std::min(small.layers, std::max<int64_t>(2, small.no_rope_every));
+  if (layers == Layers::few) shorten(small);
   if (model_def(small.kind).is_recurrent) small.decoder_layers = small.layers;
-  if (!small.window_layers.empty()) {
-    const bool has_full = std::ranges::count(small.window_layers, 0) > 0;
-    const int64_t first = std::ranges::max(small.window_layers);
-    small.window_layers.assign(static_cast<size_t>(small.layers), first);
-    if (has_full && small.layers > 1) small.window_layers.back() = 0;
-  }
   if (small.window_from > 0) small.window_from = small.window_from < own.layers ? 1 : small.layers;
   const int64_t fitting = std::max<int64_t>(1, kMaxWidth / (group * small.head_dim));
   small.kv_heads = std::min({small.kv_heads, size.kv_heads, fitting});
   small.heads = small.kv_heads * group;
+  if (full.global_kv_heads > 0) {
+    small.global_kv_heads = full.global_kv_heads == full.kv_heads
+                                ? small.kv_heads
+                                : std::gcd(full.global_kv_heads, small.heads);
+  }
   small.hidden = follows ? small.heads * small.head_dim : like(size.hidden, small.hidden);
   small.ffn = like(size.ffn, small.ffn);
   small.vocab = like(size.vocab, small.vocab);
@@ -324,7 +339,8 @@ void prove_run(const RunConfig& config, const ModelSpec& spec, const Prover& pro
     const ModelSpec small = small_model(spec, size, layers);
     const ProgramOptions options = small_options(config, small, size, own);
     prove_small(options, small, RunInputs(small_config(config, small, size), small), prover);
-    if (model_def(small.kind).writes_text) prove_generation(options, small, prover);
+    const bool has_cache = model_def(small.kind).writes_text && !has_state(small);
+    if (has_cache) prove_generation(options, small, prover);
   }
 }
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "nn/hf_config.h"
+#include "nn/hf_names.h"
 #include "unit/base/error_of.h"
 
 namespace octet::nn_layer_types_test {
@@ -73,6 +74,19 @@ TEST(LayerTypes, angles_that_differ_by_layer) {
   EXPECT_EQ(error_of([&] { nested(R"("rope_type":"default")", R"("rope_type":"linear")"); }),
             "[config.json] c: 'rope_type': expected \"default\" for model_type gemma3_text, got "
             "\"linear\"");
+}
+
+// As transformers passes over them.
+TEST(LayerTypes, tensors_of_keys_and_values_that_no_layer_reads_are_none) {
+  const ModelSpec spec{.kind = ModelKind::gemma4, .layers = 12, .shared_kv_layers = 2};
+  for (const char* unread : {"k_proj.weight", "v_proj.weight", "k_norm.weight"}) {
+    const std::string own = fmt::format("model.layers.1.self_attn.{}", unread);
+    EXPECT_EQ(parameter_name(spec, own), own);
+    for (const char* layer : {"model.layers.10.", "layers.11."})
+      EXPECT_EQ(parameter_name(spec, fmt::format("{}self_attn.{}", layer, unread)), std::nullopt);
+  }
+  const std::string query = "model.layers.11.self_attn.q_proj.weight";
+  EXPECT_EQ(parameter_name(spec, query), query);
 }
 
 }  // namespace

@@ -66,6 +66,15 @@ TEST(ToldKeys, are_refused_by_their_names) {
        R"("original_max_position_embeddings":16,)" + yarn +
            R"(,"original_max_position_embeddings":8})",
        "'original_max_position_embeddings': expected 8 as in rope_parameters, got 16"},
+      {"olmo3", kDecoder,
+       R"("original_max_position_embeddings":16,"max_position_embeddings":64,)" + yarn + "}",
+       "'original_max_position_embeddings': expected 64 without it in rope_parameters, got 16"},
+      {"gemma4_text", kDecoder,
+       R"("rope_parameters":{"full_attention":{"rope_type":"proportional","rope_theta":100}})",
+       "'partial_rotary_factor': expected 0.25 for model_type gemma4_text, got 1.0"},
+      {"gemma4_text", kDecoder,
+       R"("rope_parameters":{"full_attention":{"partial_rotary_factor":1,"rope_theta":100}})",
+       "'rope_type': expected \"proportional\" for model_type gemma4_text, got \"default\""},
       {"gemma3_text", kDecoder, R"("rope_parameters":{"rope_type":"linear","factor":8})",
        "'rope_parameters': expected an object for full_attention and one for sliding_attention, "
        "got values for all layers"},
@@ -117,10 +126,13 @@ TEST(ToldKeys, of_two_spellings_that_agree_are_read) {
 }
 
 // transformers reads it of Gemma 3 alone.
-TEST(ToldKeys, a_base_of_windows_beside_rope_parameters_is_not_known_of_olmo3) {
+TEST(ToldKeys, a_base_of_windows_beside_rope_parameters_is_not_known_of_others) {
   const HfConfig olmo = read("olmo3", kDecoder, R"("rope_local_base_freq":55)");
   EXPECT_THAT(olmo.unknown, ElementsAre("rope_local_base_freq"));
   EXPECT_EQ(olmo.spec.window_rope_theta, 500000);
+  const HfConfig gemma4 = read("gemma4_text", kDecoder, R"("rope_local_base_freq":55)");
+  EXPECT_THAT(gemma4.unknown, ElementsAre("rope_local_base_freq"));
+  EXPECT_EQ(gemma4.spec.window_rope_theta, 10000);
   EXPECT_EQ(read("gemma3_text", kDecoder, R"("rope_local_base_freq":55)").spec.window_rope_theta,
             55);
   const std::string nested = R"("rope_parameters":{"full_attention":{"rope_theta":100},)"
