@@ -24,7 +24,7 @@ from functools import partial
 
 import numpy as np
 
-from ._arrays import adopt, contiguous, is_on_cuda, is_torch, result_like
+from ._arrays import FLOAT8, adopt, contiguous, is_on_cuda, is_torch, result_like
 from ._cuda_module import module_path
 from ._error import Error
 from ._graph_cuda import run_on_cuda
@@ -364,12 +364,13 @@ class Graph:
         return self.compile()(arrays, **named)
 
 
-def _words(array: np.ndarray) -> tuple[str, np.ndarray]:
-    """What a type is called, and the array where it lies as one that has a buffer: types of ml_dtypes have none."""
+def _words(array: np.ndarray, dtype: str | None) -> tuple[str, np.ndarray]:
+    """What a type is called, and the array where it lies as one that has a buffer: types of ml_dtypes have none. Float8 of the
+    input's own format are its codes."""
     if array.dtype.name == "bfloat16":
         return "bf16", array.view(np.uint16)
     if array.dtype.name.startswith("float8"):
-        return "|u1", array.view(np.uint8)
+        return "|u1" if FLOAT8.get(array.dtype.name) == dtype else array.dtype.name, array.view(np.uint8)
     return array.dtype.str, array if array.dtype.kind in "biuf" else np.empty(0, np.uint8)
 
 
@@ -392,6 +393,7 @@ class Function:
         self._scale_shapes = {name: value.shape for name, value in graph.inputs.items() if name.removesuffix(".scale") in graph.scaled_inputs}
         self._run = _native.GraphRun(graph._native, _native.Machine(device, isa, threads, "" if device == "cpu" else str(module_path())))
         self._forms = self._run.output_forms()
+        self._types = {name: value.dtype for name, value in self.graph.inputs.items()}
         self.copied_bytes = 0
 
     @property
@@ -424,7 +426,7 @@ class Function:
             array = adopt(array)
             dense = contiguous(array)
             gathered += 0 if dense is array else dense.nbytes
-            descr, words = _words(dense)
+            descr, words = _words(dense, self._types.get(name))
             given[name] = (descr, list(dense.shape), words)
         outputs = {name: np.empty(shape, np.dtype(descr)) for name, descr, shape in self._forms}
         with self._lock:
