@@ -380,7 +380,8 @@ class Function:
     Arrays are NumPy's, PyTorch's tensors, or others with DLPack. On the CPU what is contiguous, of the input's own type and aligned to 16
     bytes is read where it lies, and results are written where they are given; `copied_bytes` says what the last call copied or converted.
     Where one of the arrays is a tensor of PyTorch, results are tensors. A function on a GPU takes tensors on the GPU likewise, queued on
-    PyTorch's current stream, and gives tensors of the graph's own types; arrays of the CPU are copied there.
+    PyTorch's current stream, and gives tensors of the graph's own types; arrays of the CPU are copied there. A graph that updates states
+    takes arrays of the CPU alone.
 
     A ScaledArray may stand for any array of floats: scaled inputs take its data and scale (the scale of an array is 1), others its value.
     Scaled outputs come as ScaledArray. Calls of several threads are queued.
