@@ -71,7 +71,7 @@ class ScaledArray:
 
         Data are rounded to the dtype.
         """
-        wide = np.asarray(array, dtype=np.float64)
+        wide = np.asarray(adopt(array), dtype=np.float64)
         if granularity not in _AXES or (granularity != "tensor" and wide.ndim != 2):
             raise Error(f"[graph] granularity: expected tensor, or row or channel of a matrix, got {granularity} of {list(wide.shape)}")
         square = np.mean(wide * wide, axis=_AXES[granularity], keepdims=granularity != "tensor") if wide.size else np.float64(0)

@@ -168,6 +168,15 @@ def test_pytorchs_tensors_are_read_and_given():
     assert isinstance(z, graph.ScaledArray) and np.array_equal(np.asarray(z), given["x"] * 8)
 
 
+def test_scaled_arrays_are_made_of_pytorchs_tensors():
+    torch = pytest.importorskip("torch", reason="needs PyTorch")
+    x = torch.arange(1, 7.0).reshape(2, 3)
+    expected = graph.ScaledArray.of(x.numpy(), granularity="row")
+    for tensor in (x.bfloat16(), x.clone().requires_grad_()):
+        made = graph.ScaledArray.of(tensor, granularity="row")
+        assert np.array_equal(made.data, expected.data) and np.array_equal(made.scale, expected.scale)
+
+
 def test_mistakes_name_all_that_is_wrong():
     f = affine().compile()
     with pytest.raises(octet.Error) as caught:
