@@ -78,7 +78,7 @@ def study_states(bench, entry, seed):
     """Pairs are named as formats of m / v. Behind the last step, and behind a run of a quarter of the steps."""
     for metric, part in (("mse", 1), ("mse_of_a_quarter", 0.25)):
         run = llama(bench, "bf16", seed, part, state_m="f32", state_v="f32")
-        table = json.loads(bench.run("study", "states", run, "--json"))
+        table = json.loads(bench.run("study", "states", run, "--json", device="cpu"))
         cells = {row["m \\ v"]: row for row in table}
         for pair in (entry.baseline, *entry.variants):
             m, _, v = pair.partition(" / ")

@@ -12,6 +12,9 @@ from ._error import Error
 _TORCH_BITS = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8", "float8_e8m0fnu": "uint8",
                "uint16": "int16", "uint32": "int32"}
 
+# Types that are one of our formats; others of the width (float8_e4m3fnuz, say) have other values.
+FLOAT8 = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "float8_e8m0fnu": "e8m0"}
+
 # Kinds of devices by DLPack's numbers: the CPU, and memory of CUDA and ROCm that the CPU reads.
 _ON_CPU = (1, 3, 11, 13)
 _ON_CUDA = (2,)

@@ -15,7 +15,7 @@ import numbers
 from dataclasses import dataclass
 
 from . import _native
-from ._arrays import is_on_cuda, is_torch
+from ._arrays import FLOAT8, is_on_cuda, is_torch
 from ._error import Error
 from ._host_formats import HostFormats
 
@@ -23,8 +23,7 @@ __all__ = ["Quantized", "decode", "dequantize", "encode", "formats", "quantize"]
 
 _SOURCES = {"float32": "f32", "bfloat16": "bf16", "float16": "fp16"}
 # Types that say which format their elements have.
-_STORED = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "float8_e8m0fnu": "e8m0", "bfloat16": "bf16",
-           "float16": "fp16", "int8": "int8"}
+_STORED = {**FLOAT8, "bfloat16": "bf16", "float16": "fp16", "int8": "int8"}
 
 
 def formats() -> dict[str, dict]:

@@ -24,7 +24,7 @@ from functools import partial
 
 import numpy as np
 
-from ._arrays import adopt, contiguous, is_on_cuda, is_torch, result_like
+from ._arrays import FLOAT8, adopt, contiguous, is_on_cuda, is_torch, result_like
 from ._cuda_module import module_path
 from ._error import Error
 from ._graph_cuda import run_on_cuda
@@ -71,7 +71,7 @@ class ScaledArray:
 
         Data are rounded to the dtype.
         """
-        wide = np.asarray(array, dtype=np.float64)
+        wide = np.asarray(adopt(array), dtype=np.float64)
         if granularity not in _AXES or (granularity != "tensor" and wide.ndim != 2):
             raise Error(f"[graph] granularity: expected tensor, or row or channel of a matrix, got {granularity} of {list(wide.shape)}")
         square = np.mean(wide * wide, axis=_AXES[granularity], keepdims=granularity != "tensor") if wide.size else np.float64(0)
@@ -364,12 +364,13 @@ class Graph:
         return self.compile()(arrays, **named)
 
 
-def _words(array: np.ndarray) -> tuple[str, np.ndarray]:
-    """What a type is called, and the array where it lies as one that has a buffer: types of ml_dtypes have none."""
+def _words(array: np.ndarray, dtype: str | None) -> tuple[str, np.ndarray]:
+    """What a type is called, and the array where it lies as one that has a buffer: types of ml_dtypes have none. Float8 of the
+    input's own format are its codes."""
     if array.dtype.name == "bfloat16":
         return "bf16", array.view(np.uint16)
     if array.dtype.name.startswith("float8"):
-        return "|u1", array.view(np.uint8)
+        return "|u1" if FLOAT8.get(array.dtype.name) == dtype else array.dtype.name, array.view(np.uint8)
     return array.dtype.str, array if array.dtype.kind in "biuf" else np.empty(0, np.uint8)
 
 
@@ -379,7 +380,8 @@ class Function:
     Arrays are NumPy's, PyTorch's tensors, or others with DLPack. On the CPU what is contiguous, of the input's own type and aligned to 16
     bytes is read where it lies, and results are written where they are given; `copied_bytes` says what the last call copied or converted.
     Where one of the arrays is a tensor of PyTorch, results are tensors. A function on a GPU takes tensors on the GPU likewise, queued on
-    PyTorch's current stream, and gives tensors of the graph's own types; arrays of the CPU are copied there.
+    PyTorch's current stream, and gives tensors of the graph's own types; arrays of the CPU are copied there. A graph that updates states
+    takes arrays of the CPU alone.
 
     A ScaledArray may stand for any array of floats: scaled inputs take its data and scale (the scale of an array is 1), others its value.
     Scaled outputs come as ScaledArray. Calls of several threads are queued.
@@ -392,6 +394,7 @@ class Function:
         self._scale_shapes = {name: value.shape for name, value in graph.inputs.items() if name.removesuffix(".scale") in graph.scaled_inputs}
         self._run = _native.GraphRun(graph._native, _native.Machine(device, isa, threads, "" if device == "cpu" else str(module_path())))
         self._forms = self._run.output_forms()
+        self._types = {name: value.dtype for name, value in self.graph.inputs.items()}
         self.copied_bytes = 0
 
     @property
@@ -424,7 +427,7 @@ class Function:
             array = adopt(array)
             dense = contiguous(array)
             gathered += 0 if dense is array else dense.nbytes
-            descr, words = _words(dense)
+            descr, words = _words(dense, self._types.get(name))
             given[name] = (descr, list(dense.shape), words)
         outputs = {name: np.empty(shape, np.dtype(descr)) for name, descr, shape in self._forms}
         with self._lock:

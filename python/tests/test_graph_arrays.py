@@ -82,6 +82,41 @@ def test_bf16_is_read_where_it_lies():
     assert f.copied_bytes == sum(array.nbytes for array in outputs.values())  # results alone: float32 of BF16
 
 
+CODES = """graph "codes" phase typed
+%0 = input batch "q" : e4m3:tensor[2,2]
+%1 = input batch "s" : f32[]
+%2 = dequantize(%0, %1) : f32[2,2]
+output "y" %2
+"""
+
+
+def test_float8_of_the_inputs_own_format_alone_are_codes():
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    f, x = graph.Graph.parse(CODES).compile(), np.array([[1, 2], [-3, 0.5]], np.float32)
+    scale = np.array(2.0, np.float32)
+    assert np.array_equal(f(q=x.astype(ml_dtypes.float8_e4m3fn), s=scale)["y"], 2 * x)
+    for name in ("float8_e5m2", "float8_e4m3fnuz"):
+        with pytest.raises(octet.Error, match=f"'q': expected type .* for e4m3:tensor.*, got {name}"):
+            f(q=x.astype(getattr(ml_dtypes, name)), s=scale)
+
+
+def test_tensors_for_a_gpu_are_read_as_arrays_of_the_cpu_are():
+    torch = pytest.importorskip("torch", reason="needs PyTorch")
+    from octet import _graph_cuda
+    cpu = torch.device("cpu")
+    for kind in ("i32", "u32", "i16", "u16", "u8", "bool"):
+        g = graph.Graph()
+        g.output("y", g.input("x", [4], dtype=kind))
+        ((_, descr, _),) = g.compile()._forms
+        given = np.zeros(4, descr)
+        read, _ = _graph_cuda._tensor(torch, "x", given, kind, [4], cpu)
+        assert read.nbytes == given.nbytes, kind
+    codes = torch.ones(4).to(torch.float8_e5m2)
+    assert torch.equal(_graph_cuda._tensor(torch, "x", codes, "e5m2", [4], cpu)[0], codes.view(torch.uint8))
+    with pytest.raises(octet.Error, match="got torch.float8_e5m2"):
+        _graph_cuda._tensor(torch, "x", codes, "e4m3", [4], cpu)
+
+
 def test_states_that_a_call_updates_are_the_callers_still():
     g = graph.Graph()
     x = g.input("x", [4])
@@ -131,6 +166,15 @@ def test_pytorchs_tensors_are_read_and_given():
     scaled = affine().scalify(scaled_inputs=["x"], scaled_outputs=["z"]).compile()
     z = scaled(x=graph.ScaledArray(tensors["x"], 4.0), w=tensors["w"])["z"]
     assert isinstance(z, graph.ScaledArray) and np.array_equal(np.asarray(z), given["x"] * 8)
+
+
+def test_scaled_arrays_are_made_of_pytorchs_tensors():
+    torch = pytest.importorskip("torch", reason="needs PyTorch")
+    x = torch.arange(1, 7.0).reshape(2, 3)
+    expected = graph.ScaledArray.of(x.numpy(), granularity="row")
+    for tensor in (x.bfloat16(), x.clone().requires_grad_()):
+        made = graph.ScaledArray.of(tensor, granularity="row")
+        assert np.array_equal(made.data, expected.data) and np.array_equal(made.scale, expected.scale)
 
 
 def test_mistakes_name_all_that_is_wrong():

@@ -12,7 +12,7 @@
 #include "base/ordered_json.h"
 #include "base/utf8.h"
 #include "formats/arrays.h"
-#include "infer/stored_weights.h"
+#include "infer/tensor_streams.h"
 #include "nn/model.h"
 #include "text/tokenizer.h"
 

@@ -15,7 +15,7 @@
 #include "base/integer.h"
 #include "base/thread_pool.h"
 #include "data/rows.h"
-#include "infer/stored_weights.h"
+#include "infer/tensor_streams.h"
 
 namespace octet {
 namespace {

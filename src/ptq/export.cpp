@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/integer.h"
-#include "infer/stored_weights.h"
+#include "infer/tensor_streams.h"
 #include "infer/weight_layouts.h"
 
 namespace octet {

@@ -1,6 +1,6 @@
 #include "train/step_inputs.h"
 
-#include "infer/stored_weights.h"
+#include "infer/tensor_streams.h"
 
 namespace octet {
 namespace {

@@ -14,6 +14,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 import make_picture_questions as questions
 import papers
 import papers_data
+import papers_llm_tasks
 import papers_tasks
 import papers_translation_tasks
 import papers_vlm
@@ -200,11 +201,32 @@ def a_training_that_was_cut_short_is_made_again(folder):
         assert bench.n_trained == expected
 
 
+def states_of_runs_on_a_gpu_are_studied_on_the_cpu(folder):
+    entry = BY_NAME["coat-states"]
+
+    class Studied(papers_tasks.Bench):
+        def need(self, path):
+            return folder / path
+
+        def trained(self, out, *_):
+            return out
+
+        def run(self, *arguments, device=None):
+            assert arguments[:2] == ("study", "states") and (device or self.device) == "cpu", "octet study states opens no device"
+            pairs = [pair.partition(" / ") for pair in (entry.baseline, *entry.variants)]
+            return json.dumps([{"m \\ v": m, **{v + end: 1 for _, _, v in pairs for end in ("", " +-")}} for m in {m for m, _, _ in pairs}])
+
+    (folder / "wiki_train_00.txt").touch()
+    bench = Studied("octet", folder, folder, "small", "cuda")
+    assert len(list(papers_llm_tasks.study_states(bench, entry, 0))) == 2 * (1 + len(entry.variants))
+
+
 if __name__ == "__main__":
     for test in (pairs_of_seeds_are_compared, losses_have_a_limit_and_an_order, sizes_are_compared_as_quotients, the_page_has_every_entry_and_says_what_is_missing,
                  made_data_are_the_same_for_a_seed, equal_numbers_have_the_mean_of_their_ranks,
                  held_out_forms_of_questions_have_words_that_are_trained, a_translation_is_better_than_a_copy_or_decides_nothing,
-                 merges_are_of_the_most_frequent_pairs, a_large_standard_error_decides_nothing, a_training_that_was_cut_short_is_made_again):
+                 merges_are_of_the_most_frequent_pairs, a_large_standard_error_decides_nothing, a_training_that_was_cut_short_is_made_again,
+                 states_of_runs_on_a_gpu_are_studied_on_the_cpu):
         with tempfile.TemporaryDirectory() as name:
             test(Path(name))
         print("ok  ", test.__name__)

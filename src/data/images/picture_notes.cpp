@@ -54,11 +54,15 @@ int orientation_of_tiff(Bytes tiff) {
 }
 
 int orientation_of_jpeg(Bytes file) {
-  constexpr uint32_t kApp1 = 0xE1, kScan = 0xDA;
+  constexpr uint32_t kApp1 = 0xE1, kScan = 0xDA, kFill = 0xFF;
   constexpr std::string_view kExif("Exif\0\0", 6);
   for (size_t at = 2; at + 4 <= file.size();) {
     const uint32_t marker = byte_at(file, at + 1);
     if (byte_at(file, at) != 0xFF || marker == kScan) return 1;
+    if (marker == kFill) {  // any number before a marker
+      ++at;
+      continue;
+    }
     const size_t n = big_endian(file, at + 2, 2);  // its own two bytes included
     if (n < 2) return 1;
     const Bytes rest = file.subspan(at + 4, std::min(n - 2, file.size() - at - 4));

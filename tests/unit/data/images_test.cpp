@@ -228,6 +228,7 @@ TEST(Images, have_an_orientation_in_jpeg_and_png) {
       const std::string app1 = "\xFF\xE1" + std::string(1, '\0') + n + exif + tiff;
       const int expected = orientation == 9 ? 1 : orientation;
       EXPECT_EQ(of(jpeg.substr(0, 2) + app1 + jpeg.substr(2)), expected);
+      EXPECT_EQ(of(jpeg.substr(0, 2) + "\xFF\xFF" + app1 + jpeg.substr(2)), expected);
       const std::string chunk =
           std::string(3, '\0') + static_cast<char>(tiff.size()) + "eXIf" + tiff + "crc.";
       constexpr size_t kHeader = 33;  // signature and IHDR
