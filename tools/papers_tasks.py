@@ -75,7 +75,7 @@ class Bench:
     def trained(self, out, config, seed, *flags):
         """The run's folder; trained once, and again where a training did not come to its end."""
         ended = out.with_name(f"{out.name}.ended")
-        if not ended.exists():
+        if not (ended.exists() and out.exists()):
             shutil.rmtree(out, ignore_errors=True)
             self.run("train", config, "--seed", seed, *flags)
             ended.touch()

@@ -97,6 +97,7 @@ ModelSpec small_model(const ModelSpec& own, const ProofSize& size, Layers layers
                                 : std::gcd(full.global_kv_heads, small.heads);
   }
   small.hidden = follows ? small.heads * small.head_dim : like(size.hidden, small.hidden);
+  if (full.embedding_size == full.hidden) small.embedding_size = small.hidden;
   small.ffn = like(size.ffn, small.ffn);
   small.vocab = like(size.vocab, small.vocab);
   small.sliding_window = std::min(small.sliding_window, size.seq / 2);

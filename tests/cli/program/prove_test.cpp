@@ -49,7 +49,7 @@ INSTANTIATE_TEST_SUITE_P(
                     "model.kind=bert --set model.head=embeddings",
                     "model.kind=bert --set model.head=classes --set recipe=fp32",
                     "model.kind=distilbert --set recipe=fp32",
-                    "model.kind=qwen3_5_text --set recipe=fp32",
+                    "model.kind=qwen3_5_text --set recipe=fp32", "model.kind=opt --set recipe=fp32",
                     "model.kind=gemma4_text --set model.sliding_window=64 --set model.layers=6 "
                     "--set model.window_layers=[1,0,1,0,1,0] --set model.shared_kv_layers=2 "
                     "--set model.wide_shared_mlp=true --set model.layer_input=16 --set recipe=fp32",
