@@ -159,8 +159,9 @@ bool GemmSums::holds(const std::function<void(const GemmCall&)>& multiply) const
   const auto width = static_cast<size_t>(dtype_bytes(dtype));
   std::vector<std::byte> line(static_cast<size_t>(params_.n) * width);
   // With y 0, an addend that lies there is 0.
-  check(cudaMemsetAsync(call_.y, 0, static_cast<size_t>(params_.m) * line.size(), stream_),
-        "clearing a trial");
+  const int64_t bytes =
+      params_.m * params_.n * std::max(dtype_bytes(dtype), dtype_bytes(params_.c));
+  check(cudaMemsetAsync(call_.y, 0, static_cast<size_t>(bytes), stream_), "clearing a trial");
   multiply(call_);
   for (size_t i = 0; i < rows_.size(); ++i) {
     const auto* from =
