@@ -130,13 +130,15 @@ ValueId d_sqrt(Builder& b, ValueId dy, ValueId, ValueId y) {
   return b.div(b.scaled(dy, 0.5), y);
 }
 ValueId d_rsqrt(Builder& b, ValueId dy, ValueId, ValueId y) {
-  return b.mul(b.scaled(dy, -0.5), b.mul(y, b.unary(OpCode::square, y)));
+  const ValueId cube = b.mul(y, b.unary(OpCode::square, y));
+  return b.mul(b.scaled(dy, -0.5), cube);
 }
 ValueId d_square(Builder& b, ValueId dy, ValueId x, ValueId) {
   return b.mul(b.scaled(dy, 2), x);
 }
 ValueId d_tanh(Builder& b, ValueId dy, ValueId, ValueId y) {
-  return b.mul(dy, b.sub(b.fill_like(y, 1), b.unary(OpCode::square, y)));
+  const ValueId square = b.unary(OpCode::square, y);
+  return b.mul(dy, b.sub(b.fill_like(y, 1), square));
 }
 ValueId d_erf(Builder& b, ValueId dy, ValueId x, ValueId) {
   const ValueId bell = b.unary(OpCode::exp, b.neg(b.unary(OpCode::square, x)));
