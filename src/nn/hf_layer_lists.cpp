@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "nn/hf_keys.h"
 #include "nn/hf_words.h"
+#include "nn/shape.h"
 
 namespace octet {
 namespace {
@@ -72,11 +73,8 @@ void read_no_rope_layers(const ModelDef& def, const JsonObject& json, ModelSpec&
 }
 
 void take_usual_layers(const ModelDef& def, const JsonObject& json, ModelSpec& spec) {
-  if (find_hf_key(def, "linear_layers") != nullptr) {
-    constexpr int64_t kFullEvery = 4;
-    for (int64_t i = 0; i < std::min<int64_t>(spec.layers, kMaxLayers); ++i)
-      spec.linear_layers.push_back((i + 1) % kFullEvery == 0 ? 0 : 1);
-  }
+  if (find_hf_key(def, "linear_layers") != nullptr)
+    spec.linear_layers = all_but_every(kAttentionEvery, spec.layers);
   if (find_hf_key(def, kLayerTypes.field) == nullptr) return;
   if (def.full_every == 0 || !json.has(kWindowPattern)) return;
   const int64_t every = json.integer(kWindowPattern);
@@ -88,8 +86,7 @@ void take_usual_layers(const ModelDef& def, const JsonObject& json, ModelSpec& s
   if (every == def.full_every) return;
   if (every < 1)
     bad_key(json, kWindowPattern, "1 or more without layer_types", fmt::to_string(every));
-  for (int64_t i = 0; i < std::min<int64_t>(spec.layers, kMaxLayers); ++i)
-    spec.window_layers.push_back((i + 1) % every == 0 ? 0 : 1);
+  spec.window_layers = all_but_every(every, spec.layers);
 }
 
 namespace {

@@ -15,7 +15,6 @@ inline constexpr const char *kLayerTypesKey = "layer_types",
 inline constexpr const char *kFullLayers = "full_attention", *kWindowLayers = "sliding_attention",
                             *kLinearLayers = "linear_attention";
 inline constexpr const char *kRopeByLayer = "rope_parameters", *kRopeOfAll = "rope_scaling";
-inline constexpr int64_t kMaxLayers = 4096;
 
 // "[config.json] FILE: 'KEY': expected ..., got ...".
 [[noreturn]] void bad_key(const JsonObject& json, std::string_view key, std::string_view expected,

@@ -53,6 +53,13 @@ bool has_window(const ModelSpec& spec, int64_t layer) {
   return spec.window_layers[static_cast<size_t>(layer)] != 0;
 }
 
+std::vector<int64_t> all_but_every(int64_t n, int64_t layers) {
+  constexpr int64_t kTooMany = 4096;  // which the field's bounds refuse
+  std::vector<int64_t> list;
+  for (int64_t i = 0; i < std::min(layers, kTooMany); ++i) list.push_back((i + 1) % n == 0 ? 0 : 1);
+  return list;
+}
+
 bool has_state(const ModelSpec& full) {
   return std::ranges::count(full.linear_layers, 1) > 0;
 }
@@ -98,20 +105,15 @@ void fill_positions(ModelSpec& full) {
 // Layers with a window, where the kind has every n-th layer without.
 void fill_windows(ModelSpec& full, const ModelDef& def) {
   if (def.full_every == 0 || !full.window_layers.empty()) return;
-  constexpr int64_t kTooMany = 4096;  // which the field's bounds refuse
-  for (int64_t i = 0; i < std::min(full.layers, kTooMany); ++i) {
-    const bool is_full =
-        (i + 1) % def.full_every == 0 || (def.last_is_full && i + 1 == full.layers);
-    full.window_layers.push_back(full.sliding_window == 0 || is_full ? 0 : 1);
-  }
+  full.window_layers = all_but_every(full.sliding_window == 0 ? 1 : def.full_every, full.layers);
+  if (def.last_is_full && !full.window_layers.empty()) full.window_layers.back() = 0;
 }
 
 // All but each fourth and the last, where the kind has layers of the gated delta rule.
 void fill_linear_layers(ModelSpec& full) {
   if (!full.linear_layers.empty() || !model_field("linear_layers").is_of(full)) return;
-  constexpr int64_t kFullEvery = 4, kTooMany = 4096;  // which the field's bounds refuse
-  for (int64_t i = 0; i < std::min(full.layers, kTooMany); ++i)
-    full.linear_layers.push_back((i + 1) % kFullEvery == 0 || i + 1 == full.layers ? 0 : 1);
+  full.linear_layers = all_but_every(kAttentionEvery, full.layers);
+  if (!full.linear_layers.empty()) full.linear_layers.back() = 0;
 }
 
 // Fields of a convolutional network: what its kind says, and no attention.

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "nn/spec.h"
 
@@ -40,6 +41,10 @@ int64_t rotary_width(const ModelSpec& spec);
 
 // True if the queries of a layer see a sliding window of keys alone; of layer -1: none.
 bool has_window(const ModelSpec& spec, int64_t layer);
+// A 0 for every n-th layer, a 1 for the others; a list no longer than fields' bounds take.
+std::vector<int64_t> all_but_every(int64_t n, int64_t layers);
+// The n of layers of the gated delta rule: every n-th is of attention.
+inline constexpr int64_t kAttentionEvery = 4;
 
 // Whether a layer has a state of the tokens before, which no cache holds.
 bool has_state(const ModelSpec& full);
