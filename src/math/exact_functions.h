@@ -1,9 +1,9 @@
 // Elementary functions with the same bits on every machine: f32 and double additions, products and
-// fused products and sums in a written order, without a maths library and without the hardware's
-// approximations (contraction is off in every build). Fused where the source says so. For kernels
-// of a card that memory keeps waiting, and for the reference that has their bits
-// (backends/cpu/reference/card.h). Host and device; the results below are f32's, to nearest where
-// nothing else is said. log2 and 2^x of doubles: math/powers.h.
+// fused products and sums in a written order, without a maths library (contraction is off in every
+// build), and of the hardware's approximations only those whose results are on record (math/ex2.h).
+// Fused where the source says so. For kernels of a card that memory keeps waiting, and for the
+// reference that has their bits (backends/cpu/reference/card.h). Host and device; the results below
+// are f32's, to nearest where nothing else is said. log2 and 2^x of doubles: math/powers.h.
 #pragma once
 
 #include <cmath>
@@ -11,40 +11,36 @@
 
 #include "base/host_device.h"
 #include "formats/bits.h"
+#include "math/ex2.h"
 #include "math/powers.h"
 
 namespace octet {
 
 namespace detail {
 
-// e^x = 2^n p with x = n ln 2 + r, |r| <= ln(2) / 2, and p = 1 + r + r^2 q(r), q minimax of the
-// relative error (2^-23.2); n is what the low bits of `shifted` hold.
-struct ExpParts {
-  float p, shifted;
-};
-OCTET_HOST_DEVICE inline ExpParts exp_parts(float x) {
+// e^x = 2^s e^r with s = x log2(e) to the nearest multiple of 2^-10 and r = x - s ln 2, where
+// |r| < 2^-11.5 and e^r = 1 + r within 2^-24; the hardware's 2^s is exp's own rounding.
+OCTET_HOST_DEVICE inline float exp_of(float x) {
   constexpr float kLog2E = 0x1.715476p+0f, kLn2 = 0x1.62e43p-1f;
-  constexpr float kWhole = 0x1.8p23f;  // behind it lie no fractions
-  const float shifted = fmaf(x, kLog2E, kWhole);
-  const float r = fmaf(shifted - kWhole, -kLn2, x);
-  float p = 0x1.10625p-7f;
-  p = fmaf(p, r, 0x1.572a64p-5f);
-  p = fmaf(p, r, 0x1.5557bp-3f);
-  p = fmaf(p, r, 0x1.fffdfcp-2f);
-  p = fmaf(p, r, 1.0f);
-  p = fmaf(p, r, 1.0f);
-  return {p, shifted};
+  constexpr float kThousandths = 0x1.8p13f;  // behind it lie multiples of 2^-10
+  const float s = fmaf(x, kLog2E, kThousandths) - kThousandths;
+  const float power = ex2_of_card(s);
+  return fmaf(power, fmaf(s, -kLn2, x), power);
 }
 
 }  // namespace detail
 
 // e^x for x up to 87, with a relative error below 2^-22 where |x| <= 16 and below 2^-21 elsewhere;
-// 0 below -87, 1 at 0, NaN of NaN.
+// 0 below -87.4, 1 at 0, NaN of NaN.
 OCTET_HOST_DEVICE inline float exp_exact(float x) {
-  constexpr uint32_t kOne = 0x3F800000;
-  const auto [p, shifted] = detail::exp_parts(x);
-  const float y = p * float_of((bits_of(shifted) << 23) + kOne);
-  return x < -87.0f ? 0.0f : y;
+  constexpr float kLeast = -88.0f;  // its power is 0
+#ifdef __CUDA_ARCH__
+  float clamped;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(clamped) : "f"(x), "f"(kLeast));
+  return detail::exp_of(clamped);
+#else
+  return detail::exp_of(x < kLeast ? kLeast : x);
+#endif
 }
 
 // 1 / x to nearest, for x from 1 to 2^126.
@@ -63,9 +59,7 @@ OCTET_HOST_DEVICE inline float inverse_exact(float x) {
 // 1 / (1 + e^-x), with a relative error below 2^-21; 0 below -87.
 OCTET_HOST_DEVICE inline float logistic_exact(float x) {
   // Of NaN a number: factors of NaN make NaN of it.
-  const auto [p, shifted] = detail::exp_parts(fminf(fmaxf(-x, -87.0f), 87.0f));
-  // 2^n into the exponent of p; a subnormal's, from n = -126 on, is nothing beside 1.
-  const float y = inverse_exact(1.0f + float_of(bits_of(p) + (bits_of(shifted) << 23)));
+  const float y = inverse_exact(1.0f + detail::exp_of(fmaxf(-x, -88.0f)));
   return x < -87.0f ? 0.0f : y;
 }
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <numbers>
 
 #include "base/philox.h"
 #include "math/activation.h"
@@ -32,9 +33,22 @@ TEST(ExactFunctions, exponentials_are_as_close_as_they_say) {
   EXPECT_LT(worst(16, exp_exact, exact), 0x1p-22);
   EXPECT_LT(worst(87, exp_exact, exact), 0x1p-21);
   EXPECT_EQ(exp_exact(0), 1.0f);
-  EXPECT_EQ(exp_exact(-87.01f), 0.0f);
+  EXPECT_EQ(exp_exact(-87.4f), 0.0f);
   EXPECT_EQ(exp_exact(-kInf), 0.0f);
   EXPECT_TRUE(std::isnan(exp_exact(std::nanf(""))));
+}
+
+// Recorded results; the ends of the exponents' range.
+TEST(ExactFunctions, powers_are_the_cards) {
+  EXPECT_EQ(ex2_of_card(1.0f / 64), float_of(0x3F8164D2));
+  EXPECT_EQ(ex2_of_card(17.0f / 64), float_of(0x3F99E046));
+  EXPECT_EQ(ex2_of_card(74 + 63.0f / 64), float_of(0x64FD3E0D));
+  EXPECT_EQ(ex2_of_card(-1 + 17.0f / 64), float_of(0x3F19E045));
+  EXPECT_EQ(ex2_of_card(-126 + 63.0f / 64), float_of(0x00FD3E0B));
+  EXPECT_EQ(ex2_of_card(-126), 0x1p-126f);
+  EXPECT_EQ(ex2_of_card(-126 - 1.0f / 1024), 0.0f);
+  EXPECT_EQ(ex2_of_card(-kInf), 0.0f);
+  EXPECT_TRUE(std::isnan(ex2_of_card(std::nanf(""))));
 }
 
 TEST(ExactFunctions, logistics_and_gates_are_as_close_as_they_say) {
@@ -47,6 +61,23 @@ TEST(ExactFunctions, logistics_and_gates_are_as_close_as_they_say) {
   EXPECT_TRUE(std::isnan(gated_silu(std::nanf(""), 1)));
   EXPECT_TRUE(std::isnan(gated_silu(-kInf, 1)));
   EXPECT_EQ(gated_silu(kInf, 2), kInf);
+}
+
+TEST(ExactFunctions, gelus_with_erf_are_as_close_as_they_say) {
+  const auto below = [](double x) { return 0.5 * std::erfc(-x * std::numbers::sqrt2 / 2); };
+  const auto exact = [&](double x) { return x == 0 ? 1 : x * below(x); };
+  const auto of = [](float x) { return x == 0 ? 1 : gelu_erf(x); };
+  EXPECT_LT(worst(5, of, exact), 0x1p-20);
+  EXPECT_LT(worst(12, of, exact), 0x1p-17);
+  for (float x = -12; x < 12; x += 0x1p-8f) {
+    const double bell = std::exp(-0.5 * x * x) / std::sqrt(2 * std::numbers::pi);
+    ASSERT_NEAR(gelu_erf_slope(x), below(x) + x * bell, 0x1p-21) << x;
+  }
+  EXPECT_EQ(gelu_erf(kInf), kInf);
+  EXPECT_EQ(gelu_erf(100), 100.0f);
+  EXPECT_EQ(gelu_erf(-100), 0.0f);
+  EXPECT_TRUE(std::isnan(gelu_erf(std::nanf(""))));
+  EXPECT_TRUE(std::isnan(gelu_erf_slope(std::nanf(""))));
 }
 
 TEST(ExactFunctions, logarithms_of_ends_are_no_numbers) {

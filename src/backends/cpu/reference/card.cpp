@@ -19,9 +19,6 @@ bool has_few_rows_here(const Graph& graph, const Node& node) {
 bool reads_values(const Graph& graph, const Node& node) {
   return !reads_quantized(graph, node);
 }
-bool is_tanh(const Graph& graph, const Node& node) {
-  return reads_values(graph, node) && std::get<GeluAttrs>(node.attrs).kind == GeluKind::tanh;
-}
 // Known statistics leave no sum. What a layer that is quantized reads in groups, other kernels sum.
 template <typename Op>
 bool makes_statistics(const Graph& graph, const Node& node) {
@@ -47,8 +44,8 @@ constexpr CardKernel kKernels[] = {
     {OpCode::layer_norm_grad, has_form, card_layer_norm_grad},
     {OpCode::gated_act, reads_values, card_gated_act},
     {OpCode::gated_act_grad, reads_values, card_gated_act_grad},
-    {OpCode::gelu, is_tanh, card_gelu},
-    {OpCode::gelu_grad, is_tanh, card_gelu_grad},
+    {OpCode::gelu, reads_values, card_gelu},
+    {OpCode::gelu_grad, reads_values, card_gelu_grad},
     {OpCode::rope, reads_values, card_rope},
     {OpCode::cross_entropy, reads_values, card_cross_entropy},
     {OpCode::cross_entropy_grad, reads_values, card_cross_entropy_grad},

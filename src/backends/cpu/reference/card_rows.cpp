@@ -11,6 +11,9 @@ namespace {
 float at(const RefCall& call, size_t slot, size_t i) {
   return static_cast<float>(call.in[slot].data[i]);
 }
+bool is_tanh(const RefCall& call) {
+  return std::get<GeluAttrs>(call.attrs).kind == GeluKind::tanh;
+}
 
 }  // namespace
 
@@ -26,12 +29,13 @@ void card_gated_act_grad(const RefCall& call) {
   }
 }
 void card_gelu(const RefCall& call) {
-  for (size_t i = 0; i < call.out[0].data.size(); ++i)
-    call.out[0].data[i] = gelu_tanh(at(call, 0, i));
+  const auto value = is_tanh(call) ? gelu_tanh : gelu_erf;
+  for (size_t i = 0; i < call.out[0].data.size(); ++i) call.out[0].data[i] = value(at(call, 0, i));
 }
 void card_gelu_grad(const RefCall& call) {
+  const auto slope = is_tanh(call) ? gelu_tanh_slope : gelu_erf_slope;
   for (size_t i = 0; i < call.out[0].data.size(); ++i)
-    call.out[0].data[i] = at(call, 0, i) * gelu_tanh_slope(at(call, 1, i));
+    call.out[0].data[i] = at(call, 0, i) * slope(at(call, 1, i));
 }
 
 void card_rope(const RefCall& call) {

@@ -41,19 +41,11 @@ struct LayerArgs {
   ActSeen* seen = nullptr;
 };
 
-inline constexpr float kHalfSqrt = 0.707106781186547524f;  // 1 / sqrt(2)
-inline constexpr float kBell = 0.398942280401432678f;      // 1 / sqrt(2 pi)
-
 __device__ __forceinline__ float gelu_value(RowLayer layer, float x) {
-  if (layer == RowLayer::gelu_erf) return 0.5f * x * (1.0f + erff(x * kHalfSqrt));
-  return gelu_tanh(x);
+  return layer == RowLayer::gelu_erf ? gelu_erf(x) : gelu_tanh(x);
 }
 __device__ __forceinline__ float gelu_slope(RowLayer layer, float x) {
-  if (layer == RowLayer::gelu_erf) {
-    const float bell = kBell * expf(-0.5f * x * x);
-    return 0.5f * (1.0f + erff(x * kHalfSqrt)) + x * bell;
-  }
-  return gelu_tanh_slope(x);
+  return layer == RowLayer::gelu_erf ? gelu_erf_slope(x) : gelu_tanh_slope(x);
 }
 
 // One element of the layer's result, where anything goes.
