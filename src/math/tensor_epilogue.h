@@ -1,10 +1,11 @@
 // A card's epilogue of sums of products (tensor_sums.h) before it rounds them to y's type, in f32.
 //   y     = alpha sum + c, by one fused multiply-add; alpha = scale_a scale_b, times a factor
+//   y     = (alpha sum) + bias, rounded twice
 //   y     = (scale_b sum) scale_a            with a scale for each row of a and of b
 //   total = total + the scaled sum of 128 products that share their scales, in order
 // An addend c that lies where y is stored is added otherwise: alpha sum is rounded to y's type,
-// then its sum with c. Source: recorded products of an H100 (tests/golden/sums). b is the factor
-// that cuBLASLt calls A. Host and device.
+// then its sum with c. Source: recorded products of an H100 and an H200 (tests/golden/sums). b is
+// the factor that cuBLASLt calls A. Host and device.
 #pragma once
 
 #include <cmath>
@@ -15,6 +16,10 @@ namespace octet {
 
 OCTET_HOST_DEVICE inline float scaled_sum(float alpha, float sum, float c) {
   return std::fma(alpha, sum, c);
+}
+
+OCTET_HOST_DEVICE inline float biased_sum(float alpha, float sum, float bias) {
+  return alpha * sum + bias;
 }
 
 OCTET_HOST_DEVICE inline float scaled_by_rows(float sum, float scale_a, float scale_b) {

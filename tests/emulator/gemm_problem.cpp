@@ -210,12 +210,12 @@ void multiply(const GemmParams& p, const GemmCall& call, bool has_alpha) {
                             ? sums[static_cast<size_t>(at)]
                             : dot(a_values.data() + i * p.k, b_values.data() + j * p.k, p.k);
       const bool adds = beta != 0 && call.c != nullptr;
-      const float c = adds         ? beta * load(call.c, at, p.c)
-                      : p.has_bias ? load(call.bias, j, p.y)
-                                   : 0;
+      const float c = adds ? beta * load(call.c, at, p.c) : 0;
       if (adds && adds_later) {
         store(call.y, at, p.y, alpha * sum);
         store(call.y, at, p.y, load(call.y, at, p.y) + c);
+      } else if (!adds && p.has_bias) {
+        store(call.y, at, p.y, biased_sum(alpha, sum, load(call.bias, j, p.y)));
       } else {
         store(call.y, at, p.y, scaled_sum(alpha, sum, c));
       }
@@ -248,6 +248,12 @@ GemmProblem::GemmProblem(Context& context, const GemmParams& params, AlphaPlace 
 GemmProblem::~GemmProblem() = default;
 
 void GemmProblem::run(const GemmCall& call, const cublasLtMatmulAlgo_t&, cudaStream_t) {
+  // As cuBLASLt 13 refuses them, of FP8 factors.
+  constexpr uintptr_t kScaleBytes = 16;
+  for (const float* scale : {call.scale_a, call.scale_b}) {
+    if (is_fp8(params_.a) && reinterpret_cast<uintptr_t>(scale) % kScaleBytes != 0)
+      throw ModuleError("[cuda] expected scales at multiples of 16 bytes");
+  }
   emulator::note_launch("cublasLt");
   emulator::enqueue([p = params_, call, has_alpha = place_ == AlphaPlace::device] {
     multiply_all(p, call, has_alpha);

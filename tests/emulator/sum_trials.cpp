@@ -3,6 +3,7 @@
 #include "backends/cuda/kernels/gemm/gemm_sums.h"
 #include "formats/decode.h"
 #include "formats/encode.h"
+#include "math/tensor_epilogue.h"
 
 namespace octet::cuda {
 namespace {
@@ -10,7 +11,7 @@ namespace {
 constexpr int64_t kWorkspace = 4096;
 
 // How an algorithm adds.
-enum class Way : int { rule, bias_apart, in_halves };
+enum class Way : int { rule, bias_fused, in_halves };
 
 // Of a BF16 result.
 void multiply(const GemmParams& p, AlphaPlace place, const GemmCall& call, Way way) {
@@ -19,6 +20,12 @@ void multiply(const GemmParams& p, AlphaPlace place, const GemmCall& call, Way w
   GemmParams part = p;
   part.y = Dtype::f32;
   part.has_bias = false;
+  // A fused addition takes the sum as it is and multiplies it by alpha itself.
+  const bool fuses = way == Way::bias_fused;
+  alignas(16) constexpr float kOnes[2] = {1, 0};
+  const float alpha = place == AlphaPlace::device ? call.alpha_beta[0]
+                      : is_fp8(p.a)               ? *call.scale_a * *call.scale_b
+                                                  : 1;
   const auto n = static_cast<size_t>(p.m * p.n);
   std::vector<float> total(n), sums(n);
   const int64_t n_parts = way == Way::in_halves ? 2 : 1;
@@ -28,14 +35,16 @@ void multiply(const GemmParams& p, AlphaPlace place, const GemmCall& call, Way w
     one.a = static_cast<const std::byte*>(call.a) + i * part.k * p.m * dtype_bytes(p.a);
     one.b = static_cast<const std::byte*>(call.b) + i * part.k * p.n * dtype_bytes(p.b);
     one.y = sums.data();
+    if (fuses) one.scale_a = one.scale_b = one.alpha_beta = kOnes;
     GemmProblem(context, part, place, kWorkspace).run(one, nullptr);
     for (size_t j = 0; j < n; ++j) total[j] += sums[j];
   }
   for (size_t j = 0; j < n; ++j) {
     const auto* bias = static_cast<const uint16_t*>(call.bias);
     const float c = p.has_bias ? decode<Dtype::bf16>(bias[j % static_cast<size_t>(p.n)]) : 0;
+    const float y = fuses ? scaled_sum(alpha, total[j], c) : biased_sum(1, total[j], c);
     static_cast<uint16_t*>(call.y)[j] =
-        static_cast<uint16_t>(encode<Dtype::bf16>(total[j] + c, Rounding::near, {}));
+        static_cast<uint16_t>(encode<Dtype::bf16>(y, Rounding::near, {}));
   }
 }
 

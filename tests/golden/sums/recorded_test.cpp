@@ -175,6 +175,30 @@ TEST(TensorEpilogue, an_addend_is_added_before_rounding_unless_it_lies_in_y) {
   }
 }
 
+// FP8 products of an H200 (torch 2.11, cuBLASLt 13) with scales that make alpha sum nearly the
+// bias, BF16 results: rows of 128 x 256 x 128, one chain, and of 2048 x 256 x 256, promoted.
+struct BiasCase {
+  float alpha, sum, bias, y;
+};
+constexpr BiasCase kBiasCases[] = {
+    {0x1.fed41p-1f, -0x1.b5p+13f, 0x1.b4p+13f, 0.0f},
+    {0x1.ff62a8p-1f, -0x1.1e58p+14f, 0x1.1ep+14f, 0.0f},
+    {0x1.0049aap+0f, 0x1.4dap+15f, -0x1.4ep+15f, 0.0f},
+    {0x1.003b96p+0f, 0x1.57bp+14f, -0x1.58p+14f, -0x1p-9f},
+    {0x1.0021dep+0f, -0x1.e3cp+15f, 0x1.e4p+15f, 0.0f},
+    {0x1.0060bcp+0f, 0x1.4585p+24f, -0x1.46p+24f, 0.0f},
+    {0x1.ffbc6cp-1f, 0x1.a838p+22f, -0x1.a8p+22f, 0x1p-1f},
+    {0x1.009408p+0f, 0x1.9f1p+22f, -0x1.ap+22f, 0x1p-1f},
+};
+
+TEST(TensorEpilogue, a_bias_is_added_to_the_rounded_product) {
+  for (const BiasCase& c : kBiasCases) {
+    const auto rounded = [](float x) { return decode(Dtype::bf16, encode(Dtype::bf16, x)); };
+    EXPECT_EQ(rounded(biased_sum(c.alpha, c.sum, c.bias)), c.y) << c.sum;
+    EXPECT_NE(rounded(scaled_sum(c.alpha, c.sum, c.bias)), c.y) << c.sum;
+  }
+}
+
 TEST(TensorSums, of_a_split_product_are_added_in_f32_part_by_part) {
   const Recorded recorded;
   const TensorSums& rule = *find_tensor_sums(90, Dtype::e4m3, Dtype::e4m3);

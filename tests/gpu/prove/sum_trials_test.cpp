@@ -10,7 +10,7 @@ namespace {
 
 using cuda::GemmParams;
 
-enum Way : int { rule, bias_apart, in_halves };
+enum Way : int { rule, bias_fused, in_halves };
 
 struct TrialCase {
   const char* name;
@@ -54,7 +54,7 @@ TEST(SumTrials, keep_algorithms_that_add_as_the_card_does_and_no_others) {
     SCOPED_TRACE(c.name);
     EXPECT_TRUE(hold(&c.params, c.alpha_on_device, rule));
     EXPECT_FALSE(hold(&c.params, c.alpha_on_device, in_halves));
-    if (c.params.has_bias) EXPECT_FALSE(hold(&c.params, c.alpha_on_device, bias_apart));
+    if (c.params.has_bias) EXPECT_FALSE(hold(&c.params, c.alpha_on_device, bias_fused));
   }
 }
 

@@ -247,7 +247,9 @@ void SumLaunch::write(int64_t row, int64_t col, float sum) const {
     y = c ? sum + load_value(c, c_at) : sum;
   } else if (!c) {
     y = scaled_sum(alpha, sum, 0);
-  } else if (!args.bias && (c.data == args.y.data || c.dtype != args.y.dtype)) {
+  } else if (args.bias) {
+    y = biased_sum(alpha, sum, load_value(c, c_at));
+  } else if (c.data == args.y.data || c.dtype != args.y.dtype) {
     // Sums of another type than the addend's are made apart, in f32.
     const Dtype stored = c.dtype == args.y.dtype ? c.dtype : Dtype::f32;
     const float own = alpha * sum;

@@ -115,7 +115,7 @@ float GemmSums::choose_bias() {
     const uint32_t code = encoded(params_.y, -sum);
     const float bias = params_.y == Dtype::f32 ? float_of(code) : decoded(params_.y, code);
     const float scale = -bias / sum / kScaleB / alpha_, alpha = alpha_ * (scale * kScaleB);
-    const float fused = scaled_sum(alpha, sum, bias), apart = alpha * sum + bias;
+    const float fused = scaled_sum(alpha, sum, bias), apart = biased_sum(alpha, sum, bias);
     if (!is_finite(scale) || encoded(params_.y, fused) == encoded(params_.y, apart)) continue;
     bias_[j] = bias;
     return scale;
@@ -170,7 +170,7 @@ bool GemmSums::holds(const std::function<void(const GemmCall&)>& multiply) const
           "reading a trial");
     check(cudaStreamSynchronize(stream_), "reading a trial");
     for (size_t j = 0; j < cols_.size(); ++j) {
-      const float want = scaled_sum(alpha_, wanted_[i * cols_.size() + j], bias_[j]);
+      const float want = biased_sum(alpha_, wanted_[i * cols_.size() + j], bias_[j]);
       if (code_at(line, cols_[j], dtype) != encoded(dtype, want)) return false;
     }
   }

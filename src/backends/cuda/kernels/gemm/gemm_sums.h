@@ -1,9 +1,9 @@
 // Test of whether an algorithm of the library computes what math/tensor_sums.h and
 // tensor_epilogue.h say: its results of two trials are compared with the rule in all bits, in rows
 // and columns at either end.
-//   random      normal deviates, scales and alpha that round; a bias takes one result back, but for
-//               what alpha's product with its sum rounds away: nothing is left of it where product
-//               and addition are not fused
+//   random      normal deviates, scales and alpha that round; a bias takes one result back: where
+//               product and addition are fused, what alpha's product with its sum rounds away is
+//               left of it
 //   cancelling  sums whose second half takes the first one back (GemmTrial::cancel), scales of 1:
 //               the order of all additions shows, in a result of 8 bits, too
 #pragma once

@@ -141,22 +141,25 @@ GemmTrial::GemmTrial(const GemmParams& p, int64_t workspace, std::span<std::byte
 }
 
 GemmCall GemmTrial::scaled(float scale_a, float scale_b, float alpha) const {
-  float values[6] = {};
+  // The library refuses scales of FP8 factors whose address is no multiple of 16 bytes.
+  constexpr size_t kApart = 16 / sizeof(float);
+  float values[3 * kApart + 2] = {};
   const auto* ones = call_.alpha_beta;
   check(cudaMemcpyAsync(values, ones, 2 * sizeof(float), cudaMemcpyDeviceToHost, stream_),
         "reading a trial");
   check(cudaStreamSynchronize(stream_), "reading a trial");
-  values[2] = scale_a, values[3] = scale_b, values[4] = alpha, values[5] = values[1];
+  values[kApart] = scale_a, values[2 * kApart] = scale_b;
+  values[3 * kApart] = alpha, values[3 * kApart + 1] = values[1];
   check(cudaMemcpyAsync(const_cast<float*>(ones), values, sizeof(values), cudaMemcpyHostToDevice,
                         stream_),
         "filling a trial");
   check(cudaStreamSynchronize(stream_), "filling a trial");
   GemmCall call = call_;
   if (call.scale_a == ones) {
-    call.scale_a = ones + 2;
-    call.scale_b = ones + 3;
+    call.scale_a = ones + kApart;
+    call.scale_b = ones + 2 * kApart;
   }
-  call.alpha_beta = ones + 4;
+  call.alpha_beta = ones + 3 * kApart;
   return call;
 }
 
