@@ -1,6 +1,7 @@
 #include "backends/cpu/reference/card.h"
 
 #include "ir/builder.h"
+#include "ir/ops/quantize_layers.h"
 #include "plan/tensor_gemm.h"
 
 namespace octet::reference {
@@ -19,8 +20,9 @@ bool has_few_rows_here(const Graph& graph, const Node& node) {
 bool reads_values(const Graph& graph, const Node& node) {
   return !reads_quantized(graph, node);
 }
-bool is_tanh(const Graph& graph, const Node& node) {
-  return reads_values(graph, node) && std::get<GeluAttrs>(node.attrs).kind == GeluKind::tanh;
+// erf's is no exact function.
+bool is_exact(const Graph& graph, const Node& node) {
+  return reads_values(graph, node) && row_layer(node.op, node.attrs) != RowLayer::gelu_erf;
 }
 // Known statistics leave no sum. What a layer that is quantized reads in groups, other kernels sum.
 template <typename Op>
@@ -45,10 +47,6 @@ constexpr CardKernel kKernels[] = {
     {OpCode::layer_norm, makes_statistics<LayerNorm>, card_layer_norm},
     {OpCode::rms_norm_grad, has_form, card_rms_norm_grad},
     {OpCode::layer_norm_grad, has_form, card_layer_norm_grad},
-    {OpCode::gated_act, reads_values, card_gated_act},
-    {OpCode::gated_act_grad, reads_values, card_gated_act_grad},
-    {OpCode::gelu, is_tanh, card_gelu},
-    {OpCode::gelu_grad, is_tanh, card_gelu_grad},
     {OpCode::rope, reads_values, card_rope},
     {OpCode::cross_entropy, reads_values, card_cross_entropy},
     {OpCode::cross_entropy_grad, reads_values, card_cross_entropy_grad},
@@ -59,6 +57,9 @@ constexpr CardKernel kKernels[] = {
 
 Kernel card_kernel(const Graph& graph, const Node& node) {
   if (emits_amax(node.attrs)) return nullptr;  // a step of its own
+  if (is_activation(node.op)) return is_exact(graph, node) ? card_activation : nullptr;
+  if (is_activation_gradient(node.op))
+    return is_exact(graph, node) ? card_activation_grad : nullptr;
   for (const CardKernel& card : kKernels) {
     if (card.op == node.op && card.takes(graph, node)) return card.kernel;
   }
