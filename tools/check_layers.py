@@ -20,7 +20,7 @@ FLOORS = {
     "text": {"base"},
     "data": {"base", "text"},
     "math": {"base", "formats"},
-    "ir": {"base", "formats"},
+    "ir": {"base", "formats", "math"},  # what a row's layer computes
     "io": {"base", "formats", "text"},  # patterns of modules are regular expressions
     "comm": {"base"},
     "nn": {"base", "formats", "data", "ir"},  # what data bring to a model
@@ -31,7 +31,7 @@ FLOORS = {
     "compile": {"base", "formats", "ir", "optim", "passes", "plan"},
     "backends/cpu": {"base", "formats", "math", "device", "comm", "ir", "plan"},
     "backends/cuda": {"base", "formats", "math", "device", "ir", "plan"},
-    "runtime": {"base", "formats", "device", "comm", "ir", "plan"},
+    "runtime": {"base", "formats", "device", "math", "comm", "ir", "plan"},
     "infer": BELOW_TRAIN,
     "train": BELOW_TRAIN | {"infer"},  # it evaluates as infer does
     "ptq": BELOW_TRAIN | {"infer"},

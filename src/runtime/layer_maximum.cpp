@@ -4,11 +4,11 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <numbers>
 
 #include "formats/arrays.h"
 #include "ir/op_def.h"
 #include "ir/ops/quantize_layers.h"
+#include "math/row_layers.h"
 #include "runtime/magnitudes.h"
 
 namespace octet {
@@ -65,48 +65,36 @@ double norm_maximum(const LayerOperands& of, double eps, ThreadPool& pool) {
   std::vector<float> bias;
   if constexpr (kCentred) bias = of.values(Op::bias);
   const auto cols = static_cast<size_t>(of.cols());
+  const auto n_cols = static_cast<double>(cols);
   return largest_of_pieces(pool, x.size() / cols, kPieceRows, [&](size_t first, size_t end) {
     Maximum maximum;
     for (size_t row = first * cols; row < end * cols; row += cols) {
       double sum = 0, squares = 0;
       for (size_t c = 0; c < cols && kCentred; ++c) sum += x[row + c];
-      const double mean = sum / static_cast<double>(cols);
+      const double mean = sum / n_cols;
       for (size_t c = 0; c < cols; ++c) squares += (x[row + c] - mean) * (x[row + c] - mean);
-      const double rstd = 1 / std::sqrt(squares / static_cast<double>(cols) + eps);
+      const RowStatistics<double> statistics{mean, rstd_of(squares, n_cols, eps)};
       for (size_t c = 0; c < cols; ++c) {
-        const double y = (x[row + c] - mean) * rstd * (weight.empty() ? 1 : weight[c]);
-        maximum.add(y + (bias.empty() ? 0 : bias[c]));
+        const double y = normalized<kCentred, double>(x[row + c], statistics);
+        maximum.add(y * (weight.empty() ? 1 : weight[c]) + (bias.empty() ? 0 : bias[c]));
       }
     }
     return maximum.value();
   });
 }
 
-// Over the elements of [0, n).
-template <typename Value>
-double elements_maximum(size_t n, ThreadPool& pool, const Value& value) {
+// Of elements by themselves. Operands are where a gated activation has them.
+double activation_maximum(const LayerOperands& of, RowLayer layer, ThreadPool& pool) {
+  const bool gated = layer == RowLayer::gated_silu;
+  const auto x =
+      gated ? of.stored(GatedAct::gate, GatedAct::gate_scale) : of.stored(Gelu::x, Gelu::x_scale);
+  std::vector<float> up;
+  if (gated) up = of.stored(GatedAct::up, GatedAct::up_scale);
+  const size_t n = gated ? std::min(x.size(), up.size()) : x.size();
   return largest_of_pieces(pool, n, kPieceElements, [&](size_t first, size_t end) {
     Maximum maximum;
-    for (size_t i = first; i < end; ++i) maximum.add(value(i));
+    for (size_t i = first; i < end; ++i) maximum.add(activation(layer, x[i], gated ? up[i] : 0));
     return maximum.value();
-  });
-}
-
-double gated_act_maximum(const LayerOperands& of, ThreadPool& pool) {
-  const auto gate = of.stored(GatedAct::gate, GatedAct::gate_scale);
-  const auto up = of.stored(GatedAct::up, GatedAct::up_scale);
-  return elements_maximum(std::min(gate.size(), up.size()), pool, [&](size_t i) {
-    const double g = gate[i];
-    return g / (1 + std::exp(-g)) * up[i];
-  });
-}
-
-double gelu_maximum(const LayerOperands& of, ThreadPool& pool) {
-  // The two kinds differ by less than a rounding of eight bits.
-  const auto values = of.stored(Gelu::x, Gelu::x_scale);
-  return elements_maximum(values.size(), pool, [&](size_t i) {
-    const double x = values[i];
-    return 0.5 * x * (1 + std::erf(x / std::numbers::sqrt2));
   });
 }
 
@@ -118,13 +106,11 @@ std::optional<double> layer_maximum(const Graph& graph, const Node& node, const 
   if (op == nullptr) return std::nullopt;
   const Attrs layer = split(node.attrs).layer;
   const LayerOperands of(graph, node, read);
-  if (const auto* norm = std::get_if<NormAttrs>(&layer)) {
-    return op_def(op->layer).is_centred ? norm_maximum<LayerNorm>(of, norm->eps, pool)
-                                        : norm_maximum<RmsNorm>(of, norm->eps, pool);
-  }
-  if (op_def(op->layer).is_gradient) return std::nullopt;
-  if (std::holds_alternative<GatedActAttrs>(layer)) return gated_act_maximum(of, pool);
-  return gelu_maximum(of, pool);
+  const RowLayer kind = row_layer(op->layer, layer);
+  if (!is_norm(kind)) return activation_maximum(of, kind, pool);
+  const double eps = std::get<NormAttrs>(layer).eps;
+  return kind == RowLayer::layer_norm ? norm_maximum<LayerNorm>(of, eps, pool)
+                                      : norm_maximum<RmsNorm>(of, eps, pool);
 }
 
 }  // namespace octet

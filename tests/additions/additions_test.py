@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What an addition costs: a recipe, a model family, a model of an encoder and a decoder, a loss, a number format, a granularity, an element-wise op, a collective,
-an optimizer, a state, a configuration key, an evaluation task and a variant of a GPU kernel are added to a scratch copy of the sources as docs/adding says, and the
+an optimizer, a state, a configuration key, an evaluation task, a variant of a GPU kernel and a layer with its quantized forms are added to a scratch copy of the sources as docs/adding says, and the
 existing files that had to change are counted. With --build DIR, where the program is then built, the recipe, models, loss, format and granularity are
 compiled and used.
 
@@ -821,6 +821,101 @@ KernelSpec rope_whole_spec(const NodeView& view) {
     scratch.edit("src/backends/cuda/kernels/rope/rope.cu", r"^const KernelEntry kRows\[\] = \{", "{KernelId::rope_whole, prepare_rope}, ")
 
 
+def add_quantized_form(scratch, name, slots, attrs):
+    """The op that gives the layer's result as codes."""
+    scratch.edit("src/ir/attrs.h", r"^// stream: the parameter's name_hash", f"""struct {attrs}QuantizeAttrs {{
+  {attrs}Attrs act;
+  QuantizeAttrs q;
+  bool both = false;
+  double kept_target = 0;
+  OCTET_ATTRS({attrs}QuantizeAttrs) {{
+    QuantizeAttrs::fields(s.q, f), f("both", s.both), f("kept_target", s.kept_target);
+  }}
+}};
+""", "before")
+    scratch.edit("src/ir/attrs.h", r"GatedActQuantizeAttrs, GeluQuantizeAttrs, ", f"{attrs}QuantizeAttrs, ")
+    scratch.edit("src/ir/ops/ops.def", r"^OP\(gelu_quantize, ", f"""OP({name}_quantize, {slots}Quantize, {attrs}QuantizeAttrs, .is_composed = true,
+   .given_scale = {slots}Quantize::given_scale, .closeness = Closeness::one_code)
+""", "before")
+    layers = "src/ir/ops/quantize_layers.cpp"
+    scratch.edit(layers, r"^    layer_row<GeluQuantize>\(OpCode::gelu\),\n", f"    layer_row<{slots}Quantize>(OpCode::{name}),\n")
+    scratch.edit(layers, r"^  const auto& gelu = std::get<GeluQuantizeAttrs>", f"""  if (const auto* act = std::get_if<{attrs}QuantizeAttrs>(&attrs))
+    return {{act->act, act->q, act->both, act->kept_target}};
+""", "before")
+    scratch.edit(layers, r"^  return GeluQuantizeAttrs\{", f"""  if (const auto* act = std::get_if<{attrs}Attrs>(&parts.layer))
+    return {attrs}QuantizeAttrs{{*act, parts.q, parts.both, parts.kept_target}};
+""", "before")
+    scratch.edit(layers, r"^constinit const OpDef defs::gelu_quantize =", f"""constinit const OpDef defs::{name}_quantize =
+    fused<OpCode::{name}_quantize, {slots}Quantize>(kScaleOfX<{slots}Quantize>);
+""", "before")
+
+
+def add_layer(scratch):
+    """A leaky ReLU with its gradient, of values and of codes, with a quantizer of its result: all kernels of both back ends."""
+    scratch.edit("src/ir/attrs.h", r"^// Quantizers: the magnitude that amax", """struct LeakyAttrs {
+  bool amax = false;
+  OCTET_ATTRS(LeakyAttrs) { f("amax", s.amax); }
+};
+""", "before")
+    scratch.edit("src/ir/attrs.h", r" GatedActAttrs, GeluAttrs,", " LeakyAttrs,")
+    add_quantized_form(scratch, "leaky", "Gelu", "Leaky")
+    scratch.edit("src/ir/ops/ops.def", r"^OP\(gelu, ", """OP(leaky, Gelu, LeakyAttrs, .is_composed = true, .needs_unscaled = {Gelu::x},
+   .quantized = OpCode::leaky_quantize, .saves = true)
+OP(leaky_grad, GeluGrad, LeakyAttrs, .is_composed = true, .needs_unscaled = {GeluGrad::x},
+   .amax_results = 1, .saves = true, .is_gradient = true)
+""", "before")
+    activation = "src/ir/ops/activation.cpp"
+    scratch.edit(activation, r"^constexpr InplacePair kInplaceGradient", """Values vjp_leaky(Builder& b, const VjpCall& call) {
+  const Node& n = call.node;
+  return b.emit(OpCode::leaky_grad, n.attrs, {call.dresults[0], n.operands[0]});
+}
+Values decompose_leaky(Builder& b, const Node& node) {
+  if (reads_quantized(b.graph(), node)) return emit_dequantized(b, node);
+  const ValueId x = node.operands[0];
+  return {b.emit1(OpCode::maximum, NoAttrs{}, {x, b.scaled(x, 0.125)})};
+}
+Values decompose_leaky_grad(Builder& b, const Node& node, Said said) {
+  if (emits_amax(node.attrs)) return emit_with_amax(b, node, said);
+  if (reads_quantized(b.graph(), node)) return emit_dequantized(b, node);
+  const ValueId dy = node.operands[0], x = node.operands[1];
+  const ValueId is_below = b.emit1(OpCode::less, NoAttrs{}, {x, b.fill_like(x, 0)});
+  return {b.select(is_below, b.scaled(dy, 0.125), dy)};
+}
+
+""", "before")
+    scratch.edit(activation, r"^constinit const OpDef defs::gelu =", """constinit const OpDef defs::leaky = define(OpCode::leaky, {.infer = infer_gelu<OpCode::leaky>,
+                                                           .vjp = vjp_leaky,
+                                                           .decompose = decompose_leaky,
+                                                           .scale = scale::of_steps,
+                                                           .cost = cost_per_result<2>,
+                                                           .inplace = kInplaceFirst,
+                                                           .scales = kScaleOfX<Gelu>});
+constinit const OpDef defs::leaky_grad =
+    define(OpCode::leaky_grad, {.infer = infer_gelu<OpCode::leaky_grad>,
+                                .decompose = decompose_leaky_grad,
+                                .scale = scale::of_steps,
+                                .cost = cost_per_result<3>,
+                                .inplace = kInplaceEither,
+                                .scales = kScaleOfX<GeluGrad>});
+""", "before")
+    scratch.edit("src/ir/ops/quantize_layers.cpp", r"^  const auto\* gelu = std::get_if<GeluAttrs>",
+                 "  if (std::holds_alternative<LeakyAttrs>(attrs)) return RowLayer::leaky;\n", "before")
+    arithmetic = "src/math/row_layers.h"
+    scratch.edit(arithmetic, r"gelu_tanh, gelu_erf", ", leaky")
+    scratch.edit(arithmetic, r"unary_activation\(RowLayer layer, float x\) \{\n",
+                 "  if (layer == RowLayer::leaky) return x < 0 ? 0.125f * x : x;\n")
+    scratch.edit(arithmetic, r"unary_slope\(RowLayer layer, float x\) \{\n",
+                 "  if (layer == RowLayer::leaky) return x < 0 ? 0.125f : 1.0f;\n")
+    vectors = "src/backends/cpu/elementwise/elementwise.cpp"
+    scratch.edit(vectors, r"HWY_INLINE VF unary_activation\(VF x\) \{\n",
+                 "  if constexpr (kLayer == RowLayer::leaky) return hn::Max(x, hn::Mul(x, set(0.125f)));\n")
+    scratch.edit(vectors, r"HWY_INLINE VF unary_slope\(VF x\) \{\n", """  if constexpr (kLayer == RowLayer::leaky)
+    return hn::IfThenElse(hn::Lt(x, zero()), set(0.125f), set(1.0f));
+""")
+    scratch.edit(vectors, r"void visit_activation\(RowLayer layer, F&& f\) \{\n",
+                 "  if (layer == RowLayer::leaky) return f.template operator()<RowLayer::leaky>();\n")
+
+
 ADDITIONS = {  # name: existing files at most, what is added, how it is used (None: all sources would have to be compiled)
     "recipe": (2, add_recipe, use_recipe),
     "granularity": (3, add_granularity, use_granularity),
@@ -835,6 +930,8 @@ ADDITIONS = {  # name: existing files at most, what is added, how it is used (No
     "configuration key": (3, add_key, None),
     "evaluation task": (2, add_task, None),
     "kernel variant": (3, add_kernel_variant, None),
+    "layer op with quantized forms": (6, add_layer, None),
+    "quantized form of a layer": (3, lambda scratch: add_quantized_form(scratch, "leaky", "Gelu", "Leaky"), None),
 }
 
 

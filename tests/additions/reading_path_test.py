@@ -7,13 +7,11 @@ Starts from the op and its quantized form as src/ir/ops/ops.def names them. Floo
 
 definition  src/ir/ops: the files that define them or list them, with the slots and attributes that they include
 passes      src/passes and src/plan: the files that name one of them
-row         src/backends/cuda/target/bind: the files that name one of them, and what they include of the back end, with what
-            target/choose says is launched
-kernel      src/backends/cuda/kernels: the file that lists their KernelId, what it includes of the kernels, and the same of
-            each file that defines a function that is called there, by the words of the op
-
-Then what a layer op with quantized forms takes, and what its quantized form alone takes, by the files of src that name
-gelu's: an addition of that kind has not been written as a script, so files are counted that would name it, too.
+row         src/backends/cuda/target/bind: the files that name one of them, or that bind ops by the fact that they are a layer's,
+            and what they include of the back end, with what target/choose says is launched
+kernel      src/backends/cuda/kernels: the file that lists the KernelId of theirs, what it includes of the kernels, the
+            arithmetic of layers included (math/row_layers.h), and the same of each file that defines a function that is called
+            there, by the words of the op
 
 Prints a line each and exits 1 where files or lines are more than its limit. Files alone would prove nothing: they can be
 merged. Only the standard library.
@@ -26,16 +24,13 @@ from pathlib import Path
 
 # op: words that its kernels' functions have, files and lines at most. The goal of a norm is 20 files of 2,800 lines.
 OPS = {
-    "rms_norm": ("norm", 39, 5128),
-    "gelu": ("gelu|gated|activation", 35, 4383),
-    "rope": ("rope", 28, 3581),
+    "rms_norm": ("norm", 30, 4228),
+    "gelu": ("gelu|gated|activation", 28, 3830),
+    "rope": ("rope", 26, 3554),
 }
 
-# What is counted: the names, existing files at most. The goal of the first is 12.
-NAMED = {
-    "layer op with quantized forms": (r"gelu(_grad|_quantize)?", 16),
-    "quantized form of a layer": (r"gelu_quantize|GeluQuantize\w*", 7),
-}
+# Functions by which a file of bind lists the ops that have a quantized form (ir/ops/quantize_layers.h).
+LISTS_LAYERS = r"\b(is_norm_or_activation|quantized_layer)\("
 
 
 class Tree:
@@ -71,7 +66,7 @@ def functions_of(text):
 
 
 def kernel_files(tree, ids, words):
-    folders = ("backends/cuda/kernels", "backends/cuda/params", "backends/cuda/rows", "backends/cuda/launch")
+    folders = ("backends/cuda/kernels", "backends/cuda/params", "backends/cuda/rows", "backends/cuda/launch", "math/row_layers.h")
     defined = {}
     for path in tree.under("backends/cuda/kernels"):
         if path.endswith((".cu", ".cpp")):
@@ -94,12 +89,14 @@ def row_files(tree, rows):
 def reading_path(tree, op, words):
     form = re.search(rf"^OP\({op},(?:[^()]|\([^)]*\))*\.quantized = OpCode::(\w+)", tree.texts["ir/ops/ops.def"], re.MULTILINE)
     names = "|".join([op] + ([form[1]] if form else []))
-    rows = tree.naming(rf"\b(OpCode::)?({names})\b", "backends/cuda/target/bind")
+    bind = "backends/cuda/target/bind"
+    rows = tree.naming(rf"\b(OpCode::)?({names})\b", bind) or (tree.naming(LISTS_LAYERS, bind) if form else set())
+    ids = {name for path in rows for name in re.findall(r"\bKernelId::(\w+)", tree.texts[path])}
     return {
         "definition": tree.closure(tree.naming(rf"\b(OpCode|defs)::({names})\b|^OP\(({names}),", "ir/ops"), "ir/ops", "ir/attr"),
         "passes": tree.naming(rf"\bOpCode::({names})\b", "passes", "plan"),
         "row": row_files(tree, rows),
-        "kernel": kernel_files(tree, names, words),
+        "kernel": kernel_files(tree, op if op in ids else "|".join(ids), words),
     }
 
 
@@ -126,11 +123,6 @@ def main():
                 for path in sorted(paths):
                     print(f"  {name:10} {lines[path]:5} {path}")
         is_long |= len(files) > most_files or sum(lines.values()) > most_lines
-    for name, (names, most) in NAMED.items() if not arguments.ops else ():
-        files = {path for path in tree.naming(rf"\b((OpCode|KernelId|defs)::({names})\b|OP\(({names}),|({names})\()", "")
-                 if not path.startswith("nn/")}
-        print(f"{name}: {len(files)} files of src of at most {most}" + "".join(f"\n  {path}" for path in sorted(files) if arguments.list))
-        is_long |= not 0 < len(files) <= most
     return 1 if is_long else 0
 
 

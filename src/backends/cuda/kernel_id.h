@@ -10,19 +10,10 @@ enum class KernelId : int32_t {
   // gemm
   gemm,
   // rows: norms, activations, rotary embedding, biases
-  rms_norm,
-  rms_norm_grad,
-  rms_norm_quantize,
-  layer_norm,
-  layer_norm_grad,
-  layer_norm_quantize,
-  gated_act,
-  gated_act_grad,
+  layer,  // a norm or an activation (RowLayer), alone or with its quantizer
+  norm_grad,
+  activation_grad,
   gated_act_grad_quantize,
-  gated_act_quantize,
-  gelu,
-  gelu_grad,
-  gelu_quantize,
   rope,
   bias_add,
   column_sum,

@@ -103,6 +103,59 @@ constexpr InplacePair kInplaceGradient[] = {
 
 }  // namespace
 
+namespace scale {
+namespace {
+
+// Predictions are made in doubles, of both kinds of GELU by erf.
+double silu(double x) {
+  return x / (1 + std::exp(-x));
+}
+double silu_slope(double x) {
+  const double p = 1 / (1 + std::exp(-x));
+  return p * (1 + x * (1 - p));
+}
+double gelu_value(double x) {
+  return 0.5 * x * (1 + std::erf(x * 0.70710678118654752));
+}
+double gelu_slope(double x) {
+  return 0.5 * (1 + std::erf(x * 0.70710678118654752)) +
+         x * std::exp(-0.5 * x * x) * 0.39894228040143268;
+}
+
+}  // namespace
+
+Scales gated_act(Scaler& s, const ScaleCall& call) {
+  const Scaled &gate = call[GatedAct::gate], &up = call[GatedAct::up];
+  const ValueId y = s.b.emit1(OpCode::gated_act, call.node.attrs, {gate.data, up.data});
+  const double predicted = up.predicted + rms_of(silu, gate.predicted);
+  return {finished(s, call, s.made(y, up.log2, predicted, up.factor))};
+}
+
+Scales gated_act_grad(Scaler& s, const ScaleCall& call) {
+  const Scaled &dy = call[GatedActGrad::dy], &gate = call[GatedActGrad::gate];
+  const Scaled& up = call[GatedActGrad::up];
+  const auto y = s.b.emit(OpCode::gated_act_grad, call.node.attrs, {dy.data, gate.data, up.data});
+  const double slope = rms_of(silu_slope, gate.predicted), value = rms_of(silu, gate.predicted);
+  return {s.made(y[GatedActGrad::dgate], dy.log2 + up.log2, dy.predicted + up.predicted + slope,
+                 s.multiplier(0, dy.factor, up.factor)),
+          s.made(y[GatedActGrad::dup], dy.log2, dy.predicted + value, dy.factor)};
+}
+
+Scales gelu(Scaler& s, const ScaleCall& call) {
+  const Scaled& x = call[Gelu::x];
+  return {s.made(s.b.emit1(OpCode::gelu, call.node.attrs, {x.data}), 0,
+                 rms_of(gelu_value, x.predicted))};
+}
+
+Scales gelu_grad(Scaler& s, const ScaleCall& call) {
+  const Scaled &dy = call[GeluGrad::dy], &x = call[GeluGrad::x];
+  const ValueId y = s.b.emit(OpCode::gelu_grad, call.node.attrs, {dy.data, x.data})[GeluGrad::dx];
+  return {finished(s, call,
+                   s.made(y, dy.log2, dy.predicted + rms_of(gelu_slope, x.predicted), dy.factor))};
+}
+
+}  // namespace scale
+
 constinit const OpDef defs::gated_act =
     define(OpCode::gated_act, {.infer = infer_gated<OpCode::gated_act>,
                                .vjp = vjp_gated_act,

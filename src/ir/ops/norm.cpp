@@ -4,9 +4,13 @@
 // Without w the factor is 1; b needs w. Where the statistics are known, those of another x, they
 // are operands, and y is the one result. Their gradients read rstd and mean as the forward op gave
 // them, and may take an addend c, the gradient that reaches x by another way: dx + c, rounded once.
-#include "ir/ops/norm.h"
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
 
+#include "ir/ops/common.h"
 #include "ir/ops/list.h"
+#include "ir/ops/quantize_layers.h"
 #include "ir/ops/scale_rules.h"
 
 namespace octet::ops {
@@ -200,6 +204,87 @@ ValueId emit_normalized(Builder& b, const KnownNorm& norm) {
   if (norm.bias != kNoValue) y = b.add(y, per_column(b, norm.bias, shape));
   return y;
 }
+
+namespace scale {
+namespace {
+
+// The operand, or a one where it is absent: a norm's weight.
+Scaled weight_of(const ScaleCall& call, size_t slot) {
+  return has(call, slot) ? call[slot] : Scaled{};
+}
+
+// eps beside a mean square of data: eps / Xs^2, finite in f32.
+NormAttrs with_eps(const ScaleCall& call, int x_log2) {
+  NormAttrs attrs = std::get<NormAttrs>(call.node.attrs);
+  attrs.eps = std::min(std::ldexp(attrs.eps, -2 * x_log2), static_cast<double>(FLT_MAX));
+  return attrs;
+}
+
+// Gradients of a norm. That of x: as dy w / x; the addend joins at that scale. The statistics are
+// taken at x's scale as it is now, a factor included: normalized values and dx's data are then the
+// same as without scales.
+template <typename G>
+Scales norm_gradients(Scaler& s, const ScaleCall& call) {
+  const Scaled &dy = call[G::dy], &x = call[G::x], &rstd = call[G::rstd];
+  const Scaled w = weight_of(call, G::weight);
+  const ValueId factor = s.quotient(s.multiplier(0, dy.factor, w.factor), x.factor);
+  Scaled dx =
+      s.made(kNoValue, dy.log2 + w.log2 - x.log2, dy.predicted + w.predicted - x.predicted, factor);
+  Values data = call.data();
+  const ValueId to_x = s.multiplier(rstd.log2 + x.log2, rstd.factor, x.factor);
+  if (to_x != kNoValue) data[G::rstd] = s.b.rescale(rstd.data, to_x);
+  if constexpr (requires { G::mean; }) data[G::mean] = s.to(call[G::mean], {x.log2, x.factor}).data;
+  if (has(call, G::addend)) {
+    data[G::addend] = s.to(call[G::addend], {dx.log2, factor}).data;
+    dx.predicted = with_bias_predicted(dx, call[G::addend]);
+  }
+  const auto y = s.b.emit(call.node.op, with_eps(call, x.log2), data);
+  dx.data = y[G::dx];
+  Scales results = {finished(s, call, dx)};
+  const double rows = rows_of(call);
+  const size_t n_own = op_def(call.node.op).own_results();  // not of amaxes
+  for (size_t i = G::dweight; i < std::min(y.size(), n_own); ++i)
+    results.push_back(s.made(y[i], dy.log2, dy.predicted + half_log2(rows), dy.factor));
+  return results;
+}
+
+}  // namespace
+
+// The factor of x is taken out: eps is no operand.
+Scales rms_norm(Scaler& s, const ScaleCall& call) {
+  const Scaled x = s.without_factor(call[RmsNorm::x]), w = weight_of(call, RmsNorm::weight);
+  const auto y = s.b.emit(OpCode::rms_norm, with_eps(call, x.log2), {x.data, w.data});
+  return {finished(s, call, s.made(y[RmsNorm::y], w.log2, w.predicted, w.factor)),
+          s.made(y[RmsNorm::rstd], -x.log2, -x.predicted)};
+}
+
+Scales rms_norm_grad(Scaler& s, const ScaleCall& call) {
+  return norm_gradients<RmsNormGrad>(s, call);
+}
+
+Scales layer_norm(Scaler& s, const ScaleCall& call) {
+  const Scaled x = s.without_factor(call[LayerNorm::x]);
+  Scaled w = weight_of(call, LayerNorm::weight);
+  Values data = {x.data, w.data};
+  if (has(call, LayerNorm::bias)) {
+    const Scaled& bias = call[LayerNorm::bias];
+    const Scale scale = with_bias(s, w, bias);
+    const double predicted = with_bias_predicted(w, bias);
+    w = s.to(w, scale);
+    w.predicted = predicted;
+    data = {x.data, w.data, s.to(bias, scale).data};
+  }
+  const auto y = s.b.emit(OpCode::layer_norm, with_eps(call, x.log2), data);
+  return {finished(s, call, s.made(y[LayerNorm::y], w.log2, w.predicted, w.factor)),
+          s.made(y[LayerNorm::mean], x.log2, x.predicted),
+          s.made(y[LayerNorm::rstd], -x.log2, -x.predicted)};
+}
+
+Scales layer_norm_grad(Scaler& s, const ScaleCall& call) {
+  return norm_gradients<LayerNormGrad>(s, call);
+}
+
+}  // namespace scale
 
 constinit const OpDef defs::rms_norm =
     norm<OpCode::rms_norm, OpCode::rms_norm_grad, RmsNorm>(scale::rms_norm, cost_per_result<4>);

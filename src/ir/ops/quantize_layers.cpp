@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "ir/ops/common.h"
 #include "ir/ops/list.h"
-#include "ir/ops/norm.h"
 
 namespace octet {
 namespace {
@@ -45,6 +45,14 @@ constexpr QuantizedLayer kLayers[] = {
 };
 
 }  // namespace
+
+RowLayer row_layer(OpCode layer, const Attrs& attrs) {
+  const OpDef& def = op_def(layer);
+  if (def.is_norm) return def.is_centred ? RowLayer::layer_norm : RowLayer::rms_norm;
+  const auto* gelu = std::get_if<GeluAttrs>(&attrs);
+  if (gelu == nullptr) return RowLayer::gated_silu;
+  return gelu->kind == GeluKind::erf ? RowLayer::gelu_erf : RowLayer::gelu_tanh;
+}
 
 const QuantizedLayer* quantized_layer(OpCode op) {
   const auto* it = std::find_if(std::begin(kLayers), std::end(kLayers),

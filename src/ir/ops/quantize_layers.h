@@ -1,11 +1,22 @@
-// A layer with a quantizer in it: which op it is without, and where the quantizer's operands and
-// results are.
+// Layers of rows, norms and activations: what each computes, which op a layer with a quantizer in
+// it is without, and where the quantizer's operands and results are.
 #pragma once
 
 #include "ir/builder.h"
 #include "ir/op_def.h"
+#include "math/row_layers.h"
 
 namespace octet {
+
+// An activation, or the gradient of one: element by element, where a norm goes by rows.
+inline bool is_activation(OpCode op) {
+  return is_norm_or_activation(op) && !op_def(op).is_norm;
+}
+inline bool is_activation_gradient(OpCode op) {
+  return op_def(op).saves && op_def(op).is_gradient && !op_def(op).is_norm;
+}
+// The arithmetic of a norm or an activation, or of their gradient, from its attributes.
+RowLayer row_layer(OpCode layer, const Attrs& attrs);
 
 // kNoSlot where the op has no such operand or result.
 struct QuantizedLayer {
@@ -35,6 +46,15 @@ QuantizedLayerAttrs split(const Attrs& attrs);
 Attrs join(const QuantizedLayerAttrs& parts);
 
 namespace ops {
+
+// A norm whose statistics are known: (x - mean) rstd w + b, without what is absent.
+struct KnownNorm {
+  ValueId x, mean, rstd, weight, bias;
+};
+ValueId emit_normalized(Builder& b, const KnownNorm& norm);
+
+// The norm's x in f32, dequantized where it is quantized.
+ValueId emit_f32(Builder& b, const Node& node, ScalePlace place);
 
 // The history is shifted where it lies.
 template <typename Op>

@@ -1,6 +1,6 @@
-// The scale rule of each op, by family: scale_rules_primitives.cpp, scale_rules_layers.cpp. What
-// each expects of its operands: independent, centred normals; where another law is meant, it says
-// so.
+// The scale rule of each op, by family: scale_rules_primitives.cpp, scale_rules_layers.cpp; those
+// of norms and activations stand beside their ops. Each expects of its operands independent,
+// centred normals; where another law is meant, it says so.
 #pragma once
 
 #include "ir/scale.h"
@@ -25,6 +25,15 @@ Rule gemm, batched_gemm, bias_add, column_sum, rms_norm, rms_norm_grad, layer_no
 Rule global_norm, update;
 // Rule of a composed op by those of its steps, constants among them, in their order.
 Rule of_steps;
+// The result as the readers want it.
+Scaled finished(Scaler& s, const ScaleCall& call, const Scaled& y);
+bool has(const ScaleCall& call, size_t slot);
+// Rows of operand 0, at least 1.
+double rows_of(const ScaleCall& call);
+// Scale of the sum of x and a bias: x's own, but where the bias is so much larger that FP16 might
+// not hold it there; and its prediction.
+Scale with_bias(Scaler& s, const Scaled& x, const Scaled& bias);
+double with_bias_predicted(const Scaled& x, const Scaled& bias);
 // The call's op on data.
 ValueId emit(Scaler& s, const ScaleCall& call, ValueIds data);
 // The power of two that is next to a norm of x, a mean but for max; 1 where there is none.

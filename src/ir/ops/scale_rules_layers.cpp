@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cfloat>
 #include <cmath>
 
 #include "base/error.h"
@@ -8,9 +7,7 @@
 #include "ir/ops/scale_rules.h"
 
 namespace octet::ops::scale {
-namespace {
 
-// Result as the readers want it.
 Scaled finished(Scaler& s, const ScaleCall& call, const Scaled& y) {
   return call.wants_unscaled ? s.unscaled(y) : y;
 }
@@ -22,13 +19,7 @@ double rows_of(const ScaleCall& call) {
 bool has(const ScaleCall& call, size_t slot) {
   return slot < call.in.size() && call.in[slot].data != kNoValue;
 }
-// The operand, or a one where it is absent: a norm's weight.
-Scaled weight_of(const ScaleCall& call, size_t slot) {
-  return has(call, slot) ? call[slot] : Scaled{};
-}
 
-// Scale of the sum of x and a bias: x's own, but where the bias is so much larger that FP16 might
-// not hold it there.
 Scale with_bias(Scaler& s, const Scaled& x, const Scaled& bias) {
   constexpr int kMaxBias = 10;
   if (bias.is_any) return {x.log2, x.factor};
@@ -39,40 +30,7 @@ double with_bias_predicted(const Scaled& x, const Scaled& bias) {
   return x.factor == bias.factor ? root_sum(x.predicted, bias.predicted) : x.predicted;
 }
 
-// eps beside a mean square of data: eps / Xs^2, finite in f32.
-NormAttrs with_eps(const ScaleCall& call, int x_log2) {
-  NormAttrs attrs = std::get<NormAttrs>(call.node.attrs);
-  attrs.eps = std::min(std::ldexp(attrs.eps, -2 * x_log2), static_cast<double>(FLT_MAX));
-  return attrs;
-}
-
-// Gradients of a norm. That of x: as dy w / x; the addend joins at that scale. The statistics are
-// taken at x's scale as it is now, a factor included: normalized values and dx's data are then the
-// same as without scales.
-template <typename G>
-Scales norm_gradients(Scaler& s, const ScaleCall& call) {
-  const Scaled &dy = call[G::dy], &x = call[G::x], &rstd = call[G::rstd];
-  const Scaled w = weight_of(call, G::weight);
-  const ValueId factor = s.quotient(s.multiplier(0, dy.factor, w.factor), x.factor);
-  Scaled dx =
-      s.made(kNoValue, dy.log2 + w.log2 - x.log2, dy.predicted + w.predicted - x.predicted, factor);
-  Values data = call.data();
-  const ValueId to_x = s.multiplier(rstd.log2 + x.log2, rstd.factor, x.factor);
-  if (to_x != kNoValue) data[G::rstd] = s.b.rescale(rstd.data, to_x);
-  if constexpr (requires { G::mean; }) data[G::mean] = s.to(call[G::mean], {x.log2, x.factor}).data;
-  if (has(call, G::addend)) {
-    data[G::addend] = s.to(call[G::addend], {dx.log2, factor}).data;
-    dx.predicted = with_bias_predicted(dx, call[G::addend]);
-  }
-  const auto y = s.b.emit(call.node.op, with_eps(call, x.log2), data);
-  dx.data = y[G::dx];
-  Scales results = {finished(s, call, dx)};
-  const double rows = rows_of(call);
-  const size_t n_own = op_def(call.node.op).own_results();  // not of amaxes
-  for (size_t i = G::dweight; i < std::min(y.size(), n_own); ++i)
-    results.push_back(s.made(y[i], dy.log2, dy.predicted + half_log2(rows), dy.factor));
-  return results;
-}
+namespace {
 
 double harmonic_mean_square(double keys) {
   return (std::log(keys) + 0.5772) / keys;
@@ -92,21 +50,6 @@ double averaging(const AttentionAttrs& a) {
 ValueId key_data(Scaler& s, const Scaled& q, const Scaled& k) {
   const ValueId factor = s.multiplier(0, q.factor, k.factor);
   return factor == kNoValue ? k.data : s.b.rescale(k.data, factor);
-}
-
-double silu(double x) {
-  return x / (1 + std::exp(-x));
-}
-double silu_slope(double x) {
-  const double p = 1 / (1 + std::exp(-x));
-  return p * (1 + x * (1 - p));
-}
-double gelu_value(double x) {
-  return 0.5 * x * (1 + std::erf(x * 0.70710678118654752));
-}
-double gelu_slope(double x) {
-  return 0.5 * (1 + std::erf(x * 0.70710678118654752)) +
-         x * std::exp(-0.5 * x * x) * 0.39894228040143268;
 }
 
 }  // namespace
@@ -180,40 +123,6 @@ Scales column_sum(Scaler& s, const ScaleCall& call) {
                  x.factor)};
 }
 
-// The factor of x is taken out: eps is no operand.
-Scales rms_norm(Scaler& s, const ScaleCall& call) {
-  const Scaled x = s.without_factor(call[RmsNorm::x]), w = weight_of(call, RmsNorm::weight);
-  const auto y = s.b.emit(OpCode::rms_norm, with_eps(call, x.log2), {x.data, w.data});
-  return {finished(s, call, s.made(y[RmsNorm::y], w.log2, w.predicted, w.factor)),
-          s.made(y[RmsNorm::rstd], -x.log2, -x.predicted)};
-}
-
-Scales rms_norm_grad(Scaler& s, const ScaleCall& call) {
-  return norm_gradients<RmsNormGrad>(s, call);
-}
-
-Scales layer_norm(Scaler& s, const ScaleCall& call) {
-  const Scaled x = s.without_factor(call[LayerNorm::x]);
-  Scaled w = weight_of(call, LayerNorm::weight);
-  Values data = {x.data, w.data};
-  if (has(call, LayerNorm::bias)) {
-    const Scaled& bias = call[LayerNorm::bias];
-    const Scale scale = with_bias(s, w, bias);
-    const double predicted = with_bias_predicted(w, bias);
-    w = s.to(w, scale);
-    w.predicted = predicted;
-    data = {x.data, w.data, s.to(bias, scale).data};
-  }
-  const auto y = s.b.emit(OpCode::layer_norm, with_eps(call, x.log2), data);
-  return {finished(s, call, s.made(y[LayerNorm::y], w.log2, w.predicted, w.factor)),
-          s.made(y[LayerNorm::mean], x.log2, x.predicted),
-          s.made(y[LayerNorm::rstd], -x.log2, -x.predicted)};
-}
-
-Scales layer_norm_grad(Scaler& s, const ScaleCall& call) {
-  return norm_gradients<LayerNormGrad>(s, call);
-}
-
 // Scores take both scales: constant ones into the softmax's own factor, those of the run time into
 // k, the smaller operand. Their product is what scores are as large as.
 Scales attention(Scaler& s, const ScaleCall& call) {
@@ -258,36 +167,6 @@ Scales attention_grad(Scaler& s, const ScaleCall& call) {
     results.push_back(s.made(y[G::dbias], log2, unscaled + half_log2(summed), factor));
   }
   return results;
-}
-
-Scales gated_act(Scaler& s, const ScaleCall& call) {
-  const Scaled &gate = call[GatedAct::gate], &up = call[GatedAct::up];
-  const ValueId y = s.b.emit1(OpCode::gated_act, call.node.attrs, {gate.data, up.data});
-  const double predicted = up.predicted + rms_of(silu, gate.predicted);
-  return {finished(s, call, s.made(y, up.log2, predicted, up.factor))};
-}
-
-Scales gated_act_grad(Scaler& s, const ScaleCall& call) {
-  const Scaled &dy = call[GatedActGrad::dy], &gate = call[GatedActGrad::gate];
-  const Scaled& up = call[GatedActGrad::up];
-  const auto y = s.b.emit(OpCode::gated_act_grad, call.node.attrs, {dy.data, gate.data, up.data});
-  const double slope = rms_of(silu_slope, gate.predicted), value = rms_of(silu, gate.predicted);
-  return {s.made(y[GatedActGrad::dgate], dy.log2 + up.log2, dy.predicted + up.predicted + slope,
-                 s.multiplier(0, dy.factor, up.factor)),
-          s.made(y[GatedActGrad::dup], dy.log2, dy.predicted + value, dy.factor)};
-}
-
-Scales gelu(Scaler& s, const ScaleCall& call) {
-  const Scaled& x = call[Gelu::x];
-  return {s.made(s.b.emit1(OpCode::gelu, call.node.attrs, {x.data}), 0,
-                 rms_of(gelu_value, x.predicted))};
-}
-
-Scales gelu_grad(Scaler& s, const ScaleCall& call) {
-  const Scaled &dy = call[GeluGrad::dy], &x = call[GeluGrad::x];
-  const ValueId y = s.b.emit(OpCode::gelu_grad, call.node.attrs, {dy.data, x.data})[GeluGrad::dx];
-  return {finished(s, call,
-                   s.made(y, dy.log2, dy.predicted + rms_of(gelu_slope, x.predicted), dy.factor))};
 }
 
 Scales cross_entropy(Scaler& s, const ScaleCall& call) {

@@ -87,10 +87,10 @@ TEST(quantize, own_scales_do_not_race) {
                    .own = {448, &scale[0], &flags[0]},
                    .out = {Dtype::e4m3, 1, 0, norm.data(), nullptr, 0, 0}},
                   kShape, scratch.data(), pool);
-    gated_silu_quantize({x.stored(),
-                         up.stored(),
-                         {448, &scale[1], &flags[1]},
-                         {Dtype::e4m3, 1, 0, nullptr, gated.data(), kPadded, 0}},
+    activation_quantize({.x = x.stored(),
+                         .up = up.stored(),
+                         .own = {448, &scale[1], &flags[1]},
+                         .out = {Dtype::e4m3, 1, 0, nullptr, gated.data(), kPadded, 0}},
                         kShape, scratch.data(), pool);
     return std::tuple(norm, gated, rstd, scale, flags);
   });
@@ -104,9 +104,10 @@ TEST(quantize, stored_operands_do_not_race) {
   expect_same([&](ThreadPool& pool) {
     std::vector<float> dgate(kElems), dup(kElems), dx(kElems), dw(kShape.cols);
     auto scratch = scratch_for(pool);
-    gated_silu_backward_on_codes(
-        {x.stored(), up.stored(), dy.in(), {dgate.data(), Dtype::f32}, {dup.data(), Dtype::f32}},
-        kShape, scratch.data(), pool);
+    activate_codes_backward(
+        {x.stored(), up.stored()},
+        {.dy = dy.in(), .dx = {dgate.data(), Dtype::f32}, .dup = {dup.data(), Dtype::f32}}, kShape,
+        scratch.data(), pool);
     const int64_t rows_at = round_up(norm_backward_scratch(kShape, 1), 16);
     std::vector<float> sums(
         static_cast<size_t>(rows_at + norm_groups_scratch(kShape, pool.n_threads())));

@@ -116,8 +116,9 @@ TEST_F(quantize_fused, gated_equals_its_steps) {
     for (int64_t r = 0; r < kShape.rows; ++r) {
       const auto g = values_of(gate, row(r)), u = values_of(up, row(r));
       std::vector<float> y(g.size());
-      gated_silu_span({g.data(), Dtype::f32}, {u.data(), Dtype::f32}, {y.data(), Dtype::f32},
-                      kShape.cols);
+      activate_span(
+          {.x = {g.data(), Dtype::f32}, .up = {u.data(), Dtype::f32}, .y = {y.data(), Dtype::f32}},
+          kShape.cols);
       const auto fused = [&](const SpanOutput& output) {
         return fused_gated(gate, up, row(r), output);
       };
@@ -134,15 +135,15 @@ TEST_F(quantize_fused, gated_backward_equals_its_steps) {
     for (auto* result : {want, got}) {
       for (int i = 0; i < 2; ++i) result[i].resize(g.size());
     }
-    gated_silu_backward_span({{g.data(), Dtype::f32},
-                              {u.data(), Dtype::f32},
-                              dy,
-                              {want[0].data(), Dtype::bf16},
-                              {want[1].data(), Dtype::bf16}},
-                             kShape.cols);
+    activate_backward_span({.x = {g.data(), Dtype::f32},
+                            .up = {u.data(), Dtype::f32},
+                            .dy = dy,
+                            .dx = {want[0].data(), Dtype::bf16},
+                            .dup = {want[1].data(), Dtype::bf16}},
+                           kShape.cols);
     ASSERT_TRUE(fused_gated_backward(
         a_.coded(), b_.coded(), row(r),
-        {{}, {}, dy, {got[0].data(), Dtype::bf16}, {got[1].data(), Dtype::bf16}}));
+        {.dy = dy, .dx = {got[0].data(), Dtype::bf16}, .dup = {got[1].data(), Dtype::bf16}}));
     for (auto* result : {want, got}) {
       for (int i = 0; i < 2; ++i) unify_nan(result[i]);
     }

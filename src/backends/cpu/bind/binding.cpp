@@ -19,10 +19,10 @@ std::vector<const KernelRow*> gather(std::initializer_list<Family> families) {
 
 std::span<const KernelRow* const> kernel_rows(Isa isa) {
   static const auto scalar = gather({rank_bindings, tensor_sum_bindings, reference_bindings});
-  static const auto all = gather(
-      {rank_bindings, tensor_sum_bindings, gemm_bindings, elementwise_bindings, layer_bindings,
-       norm_bindings, update_bindings, quantize_bindings, layers_on_codes_bindings, move_bindings,
-       picture_bindings, widened_bindings, reference_bindings});
+  static const auto all =
+      gather({rank_bindings, tensor_sum_bindings, gemm_bindings, elementwise_bindings,
+              layer_bindings, norm_bindings, update_bindings, quantize_bindings, row_layer_bindings,
+              move_bindings, picture_bindings, widened_bindings, reference_bindings});
   return isa == Isa::scalar ? scalar : all;
 }
 

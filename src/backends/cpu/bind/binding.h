@@ -37,7 +37,7 @@ std::span<const Binding> layer_bindings();
 std::span<const Binding> norm_bindings();
 std::span<const Binding> update_bindings();
 std::span<const Binding> quantize_bindings();
-std::span<const Binding> layers_on_codes_bindings();
+std::span<const Binding> row_layer_bindings();
 std::span<const Binding> move_bindings();
 std::span<const Binding> picture_bindings();
 std::span<const Binding> rank_bindings();

@@ -31,7 +31,7 @@ inline int64_t group_size(const NodeView& view) {
 }
 
 // True if those of the first n operands that may be quantized are so alike, in groups along the
-// rows or not at all, and all others f32 or bf16 (stored.cpp).
+// rows or not at all, and all others f32 or bf16 (row_layers.cpp).
 bool operands_apply(const NodeView& view, size_t n);
 // Likewise of all, where they are quantized, and of its results.
 bool reads_codes(const NodeView& view);

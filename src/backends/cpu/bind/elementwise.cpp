@@ -113,28 +113,6 @@ void launch_fill(const Call& call, int64_t n) {
   fill(call.out(Make::y), static_cast<float>(call.attrs<FillAttrs>().value), n, call.pool);
 }
 
-void launch_gated(const Call& call, int64_t n) {
-  gated_silu(call.in(GatedAct::gate), call.in(GatedAct::up), call.out(GatedAct::y), n, call.pool);
-}
-void launch_gated_grad(const Call& call, int64_t n) {
-  gated_silu_backward({.gate = call.in(GatedActGrad::gate),
-                       .up = call.in(GatedActGrad::up),
-                       .dy = call.in(GatedActGrad::dy),
-                       .dgate = call.out(GatedActGrad::dgate),
-                       .dup = call.out(GatedActGrad::dup),
-                       .amax = call.amax},
-                      n, call.pool);
-}
-
-void launch_gelu(const Call& call, int64_t n) {
-  gelu(call.attrs<GeluAttrs>().kind, call.in(Gelu::x), call.out(Gelu::y), n, call.pool);
-}
-void launch_gelu_grad(const Call& call, int64_t n) {
-  gelu_backward({call.attrs<GeluAttrs>().kind, call.in(GeluGrad::x), call.in(GeluGrad::dy),
-                 call.out(GeluGrad::dx), call.amax},
-                n, call.pool);
-}
-
 // Forward it rounds to the nearest value of a format, as encoding with that format's overflow does.
 bool cast_in_applies(const NodeView& view) {
   return view.in(Unary::x).dtype == Dtype::f32 && view.out(Unary::y).dtype == Dtype::f32;
@@ -245,10 +223,6 @@ const Binding kElementwiseBindings[] = {
     {{OpCode::cast, "simd", all_f32_or_bf16}, prepare_elements<launch_cast>},
     {{OpCode::stop_gradient, "simd", all_f32_or_bf16}, prepare_elements<launch_cast>},
     {{OpCode::fill, "simd", all_f32_or_bf16}, prepare_elements<launch_fill>},
-    {{OpCode::gated_act, "simd", all_f32_or_bf16}, prepare_elements<launch_gated>},
-    {{OpCode::gated_act_grad, "simd", all_f32_or_bf16}, prepare_elements<launch_gated_grad>},
-    {{OpCode::gelu, "simd", all_f32_or_bf16}, prepare_elements<launch_gelu>},
-    {{OpCode::gelu_grad, "simd", all_f32_or_bf16}, prepare_elements<launch_gelu_grad>},
     {{OpCode::bias_add, "simd", all_f32_or_bf16}, prepare_bias_add},
     {{OpCode::column_sum, "simd", all_f32_or_bf16, columns_scratch<rows_of_matrix>},
      prepare_columns<rows_of_matrix>},

@@ -26,19 +26,19 @@ HWY_INLINE VF gelu_tanh_argument(VF x) {
   return hn::Mul(set(kGeluScale), hn::Add(x, cubic));
 }
 
-template <GeluKind kind>
-HWY_INLINE VF gelu_of(VF x) {
+template <RowLayer kLayer>
+HWY_INLINE VF unary_activation(VF x) {
   const VF one = set(1.0f), half_x = hn::Mul(x, set(0.5f));
-  if constexpr (kind == GeluKind::erf) {
+  if constexpr (kLayer == RowLayer::gelu_erf) {
     return hn::Mul(half_x, hn::Add(one, erf_f32(hn::Mul(x, set(kSqrtHalf)))));
   }
   return hn::Mul(half_x, hn::Add(one, tanh_f32(gelu_tanh_argument(x))));
 }
 
-template <GeluKind kind>
-HWY_INLINE VF gelu_slope(VF x) {
+template <RowLayer kLayer>
+HWY_INLINE VF unary_slope(VF x) {
   const VF one = set(1.0f), half = set(0.5f);
-  if constexpr (kind == GeluKind::erf) {
+  if constexpr (kLayer == RowLayer::gelu_erf) {
     const VF cdf = hn::Mul(half, hn::Add(one, erf_f32(hn::Mul(x, set(kSqrtHalf)))));
     const VF density = hn::Mul(set(kInvSqrt2Pi), exp_f32(hn::Mul(hn::Mul(x, x), set(-0.5f))));
     return hn::MulAdd(x, density, cdf);
@@ -190,25 +190,48 @@ void Select(const Selection& s, int64_t begin, int64_t end) {
   s.bytes == 2 ? select_range<uint16_t>(s, begin, end) : select_range<uint32_t>(s, begin, end);
 }
 
-template <GeluKind kind>
-void gelu_range(In x, Out y, int64_t begin, int64_t end) {
-  for_lanes(begin, end,
-            [&](int64_t i, auto io) HWY_ATTR { store(io, gelu_of<kind>(load(io, x, i)), y, i); });
-}
-void Gelu(GeluKind kind, In x, Out y, int64_t begin, int64_t end) {
-  kind == GeluKind::erf ? gelu_range<GeluKind::erf>(x, y, begin, end)
-                        : gelu_range<GeluKind::tanh>(x, y, begin, end);
-}
-
-template <GeluKind kind>
-void gelu_backward_range(const GeluBackward& a, int64_t begin, int64_t end) {
+// Operands by value: through a reference each vector would load their types again.
+template <RowLayer kLayer>
+HWY_NOINLINE void activation_range(const ActivationArgs& a, int64_t begin, int64_t end) {
+  const In x = a.x, up = a.up;
+  const Out y = a.y;
   for_lanes(begin, end, [&](int64_t i, auto io) HWY_ATTR {
-    store(io, hn::Mul(load(io, a.dy, i), gelu_slope<kind>(load(io, a.x, i))), a.dx, i);
+    if constexpr (kLayer == RowLayer::gated_silu) {
+      const VF g = silu_f32(load(io, x, i));
+      store(io, hn::Mul(g, load(io, up, i)), y, i);
+    } else {
+      store(io, unary_activation<kLayer>(load(io, x, i)), y, i);
+    }
   });
 }
-void GeluGrad(const GeluBackward& a, int64_t begin, int64_t end) {
-  a.kind == GeluKind::erf ? gelu_backward_range<GeluKind::erf>(a, begin, end)
-                          : gelu_backward_range<GeluKind::tanh>(a, begin, end);
+template <RowLayer kLayer>
+HWY_NOINLINE void activation_backward_range(const ActivationBackward& a, int64_t begin,
+                                            int64_t end) {
+  for_lanes(begin, end, [&](int64_t i, auto io) HWY_ATTR {
+    const VF x = load(io, a.x, i);
+    if constexpr (kLayer == RowLayer::gated_silu) {
+      const SiluLanes g = silu_with_slope(x);
+      const VF up = load(io, a.up, i), dy = load(io, a.dy, i);
+      store(io, hn::Mul(hn::Mul(dy, up), g.slope), a.dx, i);
+      store(io, hn::Mul(dy, g.value), a.dup, i);
+    } else {
+      store(io, hn::Mul(load(io, a.dy, i), unary_slope<kLayer>(x)), a.dx, i);
+    }
+  });
+}
+// f.template operator()<kLayer>() for the activation.
+template <typename F>
+void visit_activation(RowLayer layer, F&& f) {
+  if (layer == RowLayer::gated_silu) return f.template operator()<RowLayer::gated_silu>();
+  if (layer == RowLayer::gelu_erf) return f.template operator()<RowLayer::gelu_erf>();
+  f.template operator()<RowLayer::gelu_tanh>();
+}
+void Activate(const ActivationArgs& a, int64_t begin, int64_t end) {
+  visit_activation(a.layer, [&]<RowLayer kLayer>() { activation_range<kLayer>(a, begin, end); });
+}
+void ActivateBackward(const ActivationBackward& a, int64_t begin, int64_t end) {
+  visit_activation(a.layer,
+                   [&]<RowLayer kLayer>() { activation_backward_range<kLayer>(a, begin, end); });
 }
 
 void Fill(Out y, float value, int64_t begin, int64_t end) {
@@ -223,22 +246,6 @@ void Sum(const ScaledSum& a, int64_t begin, int64_t end) {
   });
 }
 
-void GatedSilu(In gate, In up, Out y, int64_t begin, int64_t end) {
-  for_lanes(begin, end, [&](int64_t i, auto io) HWY_ATTR {
-    const VF g = silu_f32(load(io, gate, i));
-    store(io, hn::Mul(g, load(io, up, i)), y, i);
-  });
-}
-
-void GatedSiluGrad(const GatedSiluBackward& a, int64_t begin, int64_t end) {
-  for_lanes(begin, end, [&](int64_t i, auto io) HWY_ATTR {
-    const SiluLanes g = silu_with_slope(load(io, a.gate, i));
-    const VF up = load(io, a.up, i), dy = load(io, a.dy, i);
-    store(io, hn::Mul(hn::Mul(dy, up), g.slope), a.dgate, i);
-    store(io, hn::Mul(dy, g.value), a.dup, i);
-  });
-}
-
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace octet::cpu
@@ -249,12 +256,10 @@ namespace octet::cpu {
 
 HWY_EXPORT(Elements);
 HWY_EXPORT(Select);
-HWY_EXPORT(Gelu);
-HWY_EXPORT(GeluGrad);
+HWY_EXPORT(Activate);
+HWY_EXPORT(ActivateBackward);
 HWY_EXPORT(Fill);
 HWY_EXPORT(Sum);
-HWY_EXPORT(GatedSilu);
-HWY_EXPORT(GatedSiluGrad);
 
 namespace {
 
@@ -296,46 +301,30 @@ void scaled_sum(const ScaledSum& args, int64_t n, ThreadPool& pool) {
   run_blocks(pool, n, HWY_DYNAMIC_DISPATCH(Sum), args);
 }
 
-void gelu(GeluKind kind, In x, Out y, int64_t n, ThreadPool& pool) {
-  run_blocks(pool, n, HWY_DYNAMIC_DISPATCH(Gelu), kind, x, y);
+void activate(const ActivationArgs& args, int64_t n, ThreadPool& pool) {
+  run_blocks(pool, n, HWY_DYNAMIC_DISPATCH(Activate), args);
 }
 
-void gelu_backward(const GeluBackward& args, int64_t n, ThreadPool& pool) {
-  const auto kernel = HWY_DYNAMIC_DISPATCH(GeluGrad);
-  for_blocks(pool, n, kBlockElems, [&](int64_t b, int64_t e, int) {
-    kernel(args, b, e);
-    if (args.amax != nullptr) args.amax->add(offset(args.dx, b), e - b);
+void ActivationBackward::find_amax(int64_t begin, int64_t n) const {
+  if (amax == nullptr) return;
+  amax->add(offset(dx, begin), n);
+  if (dup) amax->add(offset(dup, begin), n);
+}
+
+void activate_backward(const ActivationBackward& args, int64_t n, ThreadPool& pool) {
+  const auto kernel = HWY_DYNAMIC_DISPATCH(ActivateBackward);
+  for_blocks(pool, n, kBlockElems, [&](int64_t begin, int64_t end, int) {
+    kernel(args, begin, end);
+    args.find_amax(begin, end - begin);
   });
 }
 
-void gated_silu(In gate, In up, Out y, int64_t n, ThreadPool& pool) {
-  run_blocks(pool, n, HWY_DYNAMIC_DISPATCH(GatedSilu), gate, up, y);
+void activate_span(const ActivationArgs& args, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(Activate)(args, 0, n);
 }
 
-void gated_silu_backward(const GatedSiluBackward& args, int64_t n, ThreadPool& pool) {
-  const auto kernel = HWY_DYNAMIC_DISPATCH(GatedSiluGrad);
-  for_blocks(pool, n, kBlockElems, [&](int64_t b, int64_t e, int) {
-    kernel(args, b, e);
-    if (args.amax == nullptr) return;
-    args.amax->add(offset(args.dgate, b), e - b);
-    args.amax->add(offset(args.dup, b), e - b);
-  });
-}
-
-void gelu_span(GeluKind kind, In x, Out y, int64_t n) {
-  HWY_DYNAMIC_DISPATCH(Gelu)(kind, x, y, 0, n);
-}
-
-void gelu_backward_span(const GeluBackward& args, int64_t n) {
-  HWY_DYNAMIC_DISPATCH(GeluGrad)(args, 0, n);
-}
-
-void gated_silu_span(In gate, In up, Out y, int64_t n) {
-  HWY_DYNAMIC_DISPATCH(GatedSilu)(gate, up, y, 0, n);
-}
-
-void gated_silu_backward_span(const GatedSiluBackward& args, int64_t n) {
-  HWY_DYNAMIC_DISPATCH(GatedSiluGrad)(args, 0, n);
+void activate_backward_span(const ActivationBackward& args, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(ActivateBackward)(args, 0, n);
 }
 
 }  // namespace octet::cpu

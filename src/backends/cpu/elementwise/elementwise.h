@@ -5,6 +5,7 @@
 
 #include "backends/cpu/common/operand.h"
 #include "ir/attr_enums.h"
+#include "math/row_layers.h"
 
 namespace octet::cpu {
 
@@ -43,32 +44,30 @@ struct ScaledSum {
 };
 void scaled_sum(const ScaledSum& args, int64_t n, ThreadPool& pool);
 
-// y = gelu(x) and dx = dy gelu'(x).
-//   erf: x (1 + erf(x / sqrt 2)) / 2
-//   tanh: x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2
-void gelu(GeluKind kind, In x, Out y, int64_t n, ThreadPool& pool);
-struct GeluBackward {
-  GeluKind kind = GeluKind::tanh;
-  In x = {}, dy = {};
-  Out dx = {};
-  AmaxSink* amax = nullptr;  // not by the span functions
+// y = gelu(x), or silu(x) up, where x is the gate; up is absent of a GELU. Sources: Hendrycks &
+// Gimpel 2016; Shazeer 2020 (SwiGLU).
+//   gelu_erf: x (1 + erf(x / sqrt 2)) / 2
+//   gelu_tanh: x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2
+struct ActivationArgs {
+  RowLayer layer = RowLayer::gated_silu;
+  In x = {}, up = {};
+  Out y = {};
 };
-void gelu_backward(const GeluBackward& args, int64_t n, ThreadPool& pool);
+void activate(const ActivationArgs& args, int64_t n, ThreadPool& pool);
+// dx = dy gelu'(x), or dx = dy up silu'(x) and dup = dy silu(x).
+struct ActivationBackward {
+  RowLayer layer = RowLayer::gated_silu;
+  In x = {}, up = {}, dy = {};
+  Out dx = {}, dup = {};
+  AmaxSink* amax = nullptr;  // of all that is written
 
-// y = silu(gate) * up, and dgate = dy up silu'(gate), dup = dy silu(gate). Source: Shazeer 2020
-// (SwiGLU).
-void gated_silu(In gate, In up, Out y, int64_t n, ThreadPool& pool);
-struct GatedSiluBackward {
-  In gate = {}, up = {}, dy = {};
-  Out dgate = {}, dup = {};
-  AmaxSink* amax = nullptr;  // of both; not by the span functions
+  void find_amax(int64_t begin, int64_t n) const;
 };
-void gated_silu_backward(const GatedSiluBackward& args, int64_t n, ThreadPool& pool);
+void activate_backward(const ActivationBackward& args, int64_t n, ThreadPool& pool);
 
-// The same on the calling thread, for kernels that make their operands piece by piece.
-void gelu_span(GeluKind kind, In x, Out y, int64_t n);
-void gelu_backward_span(const GeluBackward& args, int64_t n);
-void gated_silu_span(In gate, In up, Out y, int64_t n);
-void gated_silu_backward_span(const GatedSiluBackward& args, int64_t n);
+// The same on the calling thread and without an amax, for kernels that make their operands piece by
+// piece.
+void activate_span(const ActivationArgs& args, int64_t n);
+void activate_backward_span(const ActivationBackward& args, int64_t n);
 
 }  // namespace octet::cpu

@@ -8,6 +8,7 @@
 
 #include "backends/cpu/codec/codec_decode-inl.h"
 #include "backends/cpu/common/simd_math-inl.h"
+#include "backends/cpu/elementwise/normalize-inl.h"
 #include "backends/cpu/elementwise/quantize-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -138,7 +139,7 @@ bool Gated(const QuantizedMatrix& gate, const QuantizedMatrix& up, const RowSpan
 }
 
 template <int N>
-HWY_INLINE void gated_backward_at(CodeLanes gate, CodeLanes up, const GatedSiluBackward& a,
+HWY_INLINE void gated_backward_at(CodeLanes gate, CodeLanes up, const ActivationBackward& a,
                                   int64_t i) {
   VF x[N];
   SiluLanes s[N];
@@ -146,13 +147,13 @@ HWY_INLINE void gated_backward_at(CodeLanes gate, CodeLanes up, const GatedSiluB
   silu_with_slope_each(x, s);
   HWY_UNROLL(4) for (int j = 0; j < N; ++j, i += kLanes) {
     const VF dy = load(Full(), a.dy, i);
-    store(Full(), hn::Mul(hn::Mul(dy, up(i)), s[j].slope), a.dgate, i);
+    store(Full(), hn::Mul(hn::Mul(dy, up(i)), s[j].slope), a.dx, i);
     store(Full(), hn::Mul(dy, s[j].value), a.dup, i);
   }
 }
 
 bool GatedBackward(const QuantizedMatrix& gate, const QuantizedMatrix& up, const RowSpan& span,
-                   const GatedSiluBackward& a) {
+                   const ActivationBackward& a) {
   if (!is_coded(gate) || !is_coded(up) || span.n % kLanes != 0) return false;
   const CodeLanes gates = code_lanes(gate, span), ups = code_lanes(up, span);
   int64_t i = 0;
@@ -169,11 +170,9 @@ struct NormalizedValues {
   const NormalizeSpan& a;
   template <int N>
   HWY_INLINE void at(int64_t i, VF (&v)[N]) const {
-    const VF mean = set(a.mean), rstd = set(a.rstd);
+    const NormLanes row = norm_lanes(a.mean, a.rstd);
     HWY_UNROLL(4) for (int j = 0; j < N; ++j, i += kLanes) {
-      v[j] = hn::Mul(hn::Sub(x(i), mean), rstd);
-      if (a.weight) v[j] = hn::Mul(v[j], load(Full(), a.weight, i));
-      if (a.bias) v[j] = hn::Add(v[j], load(Full(), a.bias, i));
+      v[j] = row.result(x(i), a.weight, a.bias, i, Full());
     }
   }
 };
@@ -257,7 +256,7 @@ bool Gated(const QuantizedMatrix&, const QuantizedMatrix&, const RowSpan&, const
   return false;
 }
 bool GatedBackward(const QuantizedMatrix&, const QuantizedMatrix&, const RowSpan&,
-                   const GatedSiluBackward&) {
+                   const ActivationBackward&) {
   return false;
 }
 bool Normalize(const QuantizedMatrix*, const RowSpan&, const NormalizeSpan&, const SpanOutput&) {
@@ -291,7 +290,7 @@ bool fused_gated(const QuantizedMatrix& gate, const QuantizedMatrix& up, const R
   return HWY_DYNAMIC_DISPATCH(Gated)(gate, up, span, output);
 }
 bool fused_gated_backward(const QuantizedMatrix& gate, const QuantizedMatrix& up,
-                          const RowSpan& span, const GatedSiluBackward& args) {
+                          const RowSpan& span, const ActivationBackward& args) {
   return HWY_DYNAMIC_DISPATCH(GatedBackward)(gate, up, span, args);
 }
 bool fused_normalize(const QuantizedMatrix* x, const RowSpan& span, const NormalizeSpan& args,

@@ -26,9 +26,9 @@ bool fused_read(const QuantizedMatrix& matrix, const RowSpan& span, float* buffe
 bool fused_gated(const QuantizedMatrix& gate, const QuantizedMatrix& up, const RowSpan& span,
                  const SpanOutput& output);
 
-// dgate = dy up silu'(gate), dup = dy silu(gate); gate and up of `args` are not looked at.
+// dx = dy up silu'(gate), dup = dy silu(gate); x and up of `args` are not looked at.
 bool fused_gated_backward(const QuantizedMatrix& gate, const QuantizedMatrix& up,
-                          const RowSpan& span, const GatedSiluBackward& args);
+                          const RowSpan& span, const ActivationBackward& args);
 
 // normalize_span's value of a span of a matrix or of args.x, which is read where `x` is null.
 bool fused_normalize(const QuantizedMatrix* x, const RowSpan& span, const NormalizeSpan& args,

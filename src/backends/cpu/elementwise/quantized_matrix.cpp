@@ -12,6 +12,7 @@
 #include <hwy/foreach_target.h>
 #include "backends/cpu/common/simd_targets.h"
 
+#include "backends/cpu/elementwise/normalize-inl.h"
 #include "backends/cpu/elementwise/quantize-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -32,12 +33,9 @@ void AddSpan(const SumSpan& a, int64_t n) {
 }
 
 void NormalizeRow(const NormalizeSpan& a, int64_t n) {
-  const VF m = set(a.mean), s = set(a.rstd);
-  for_lanes(0, n, [&](int64_t i, auto io) HWY_ATTR {
-    VF v = hn::Mul(hn::Sub(load(io, a.x, i), m), s);
-    if (a.weight) v = hn::Mul(v, load(io, a.weight, i));
-    if (a.bias) v = hn::Add(v, load(io, a.bias, i));
-    io.store(v, a.y + i);
+  const NormLanes row = norm_lanes(a.mean, a.rstd);
+  for_lanes(0, n, [row, a](int64_t i, auto io) HWY_ATTR {
+    io.store(row.result(load(io, a.x, i), a.weight, a.bias, i, io), a.y + i);
   });
 }
 

@@ -1,7 +1,5 @@
 #include "backends/cpu/norm/norm.h"
 
-#include <cmath>
-
 #include "backends/cpu/elementwise/quantized_matrix.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -11,6 +9,7 @@
 
 #include "backends/cpu/common/simd-inl.h"
 #include "backends/cpu/elementwise/amax_sink.h"
+#include "backends/cpu/elementwise/normalize-inl.h"
 
 #ifndef OCTET_CPU_NORM_ARGS
 #define OCTET_CPU_NORM_ARGS
@@ -34,7 +33,7 @@ namespace HWY_NAMESPACE {
 namespace {
 
 // Two sums at once in four lanes sets each: short dependency chains, fixed order.
-HWY_INLINE float mean_square_about(In x, float mean, int64_t n) {
+HWY_INLINE float squares_about(In x, float mean, int64_t n) {
   VF s0 = zero(), s1 = zero();
   const VF m = set(mean);
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(F32()));
@@ -48,7 +47,7 @@ HWY_INLINE float mean_square_about(In x, float mean, int64_t n) {
     const VF a = keep_lanes(io, hn::Sub(load(io, x, j), m), 0.0f);
     s0 = hn::MulAdd(a, a, s0);
   });
-  return sum_of(hn::Add(s0, s1)) / static_cast<float>(n);
+  return sum_of(hn::Add(s0, s1));
 }
 
 HWY_INLINE float mean_of(In x, int64_t n) {
@@ -59,7 +58,7 @@ HWY_INLINE float mean_of(In x, int64_t n) {
 
 RowStatistics StatisticsOfRow(NormKind kind, In x, int64_t cols, float eps) {
   const float mean = kind == NormKind::layer ? mean_of(x, cols) : 0.0f;
-  return {mean, 1.0f / std::sqrt(mean_square_about(x, mean, cols) + eps)};
+  return {mean, rstd_of(squares_about(x, mean, cols), static_cast<float>(cols), eps)};
 }
 
 void NormRows(const Norm& a, int64_t begin, int64_t end, int64_t cols) {
@@ -72,23 +71,20 @@ void NormRows(const Norm& a, int64_t begin, int64_t end, int64_t cols) {
             : RowStatistics{a.known_mean == nullptr ? 0.0f : a.known_mean[r], a.known_rstd[r]};
     if (a.mean != nullptr) a.mean[r] = mean;
     if (a.rstd != nullptr) a.rstd[r] = rstd;
-    const VF m = set(mean), s = set(rstd);
+    const NormLanes row = norm_lanes(mean, rstd);
     for_lanes(0, cols, [&](int64_t i, auto io) HWY_ATTR {
-      VF v = hn::Mul(hn::Sub(load(io, x, i), m), s);
-      if (a.weight) v = hn::Mul(v, load(io, a.weight, i));
-      if (a.bias) v = hn::Add(v, load(io, a.bias, i));
-      store(io, v, y, i);
+      store(io, row.result(load(io, x, i), a.weight, a.bias, i, io), y, i);
     });
   }
 }
 
 // The sums over rows first: dx may overwrite dy.
 HWY_INLINE void add_parameter_sums(const BackwardRows& b, In x, In dy, RowStatistics stats) {
-  const VF m = set(stats.mean), s = set(stats.rstd);
+  const NormLanes row = norm_lanes(stats.mean, stats.rstd);
   for_lanes(0, b.cols, [&](int64_t i, auto io) HWY_ATTR {
     const VF g = load(io, dy, i);
     if (b.dw != nullptr) {
-      const VF h = hn::Mul(hn::Sub(load(io, x, i), m), s);
+      const VF h = row.normalized(load(io, x, i));
       io.store(hn::MulAdd(g, h, io.load(b.dw + i)), b.dw + i);
     }
     if (b.db != nullptr) io.store(hn::Add(g, io.load(b.db + i)), b.db + i);
@@ -105,7 +101,7 @@ void BackwardBlock(const BackwardRows& b, int64_t begin, int64_t end) {
     const Out dx = offset(a.dx, r * cols);
     const float mean = centred ? a.mean[r] : 0.0f;
     if (b.dw != nullptr || b.db != nullptr) add_parameter_sums(b, x, dy, {mean, a.rstd[r]});
-    const VF m = set(mean), s = set(a.rstd[r]);
+    const NormLanes row = norm_lanes(mean, a.rstd[r]);
     VF sum_g = zero(), sum_gh = zero();
     const auto gradient = [&](int64_t i, auto io) HWY_ATTR {
       const VF g = load(io, dy, i);
@@ -113,16 +109,16 @@ void BackwardBlock(const BackwardRows& b, int64_t begin, int64_t end) {
     };
     for_lanes(0, cols, [&](int64_t i, auto io) HWY_ATTR {
       const VF g = gradient(i, io);
-      const VF h = hn::Mul(hn::Sub(load(io, x, i), m), s);
+      const VF h = row.normalized(load(io, x, i));
       sum_g = hn::Add(sum_g, g);
       sum_gh = hn::Add(sum_gh, keep_lanes(io, hn::Mul(g, h), 0.0f));
     });
     const VF mean_g = set(centred ? sum_of(sum_g) / static_cast<float>(cols) : 0.0f);
     const VF mean_gh = set(sum_of(sum_gh) / static_cast<float>(cols));
     for_lanes(0, cols, [&](int64_t i, auto io) HWY_ATTR {
-      const VF h = hn::Mul(hn::Sub(load(io, x, i), m), s);
+      const VF h = row.normalized(load(io, x, i));
       const VF inner = hn::NegMulAdd(h, mean_gh, hn::Sub(gradient(i, io), mean_g));
-      VF v = hn::Mul(inner, s);
+      VF v = hn::Mul(inner, row.rstd);
       if (residual) v = hn::Add(v, load(io, residual, i));
       store(io, v, dx, i);
     });

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "backends/cpu/common/operand.h"
+#include "math/row_layers.h"
 
 namespace octet::cpu {
 
@@ -45,9 +46,7 @@ struct Norm {
 void norm(const Norm& args, RowShape shape, ThreadPool& pool);
 
 // The statistics of one row, on the calling thread; of kind rms the mean is taken as 0.
-struct RowStatistics {
-  float mean = 0, rstd = 1;
-};
+using RowStatistics = octet::RowStatistics<float>;
 RowStatistics row_statistics(NormKind kind, In x, int64_t cols, float eps);
 
 // With h = (x - mean) rstd and g = dy w:  dx = rstd (g - mean_c g - h mean_c(g h)) [+ residual],

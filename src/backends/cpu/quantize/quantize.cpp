@@ -79,27 +79,26 @@ struct NormSpanSource {
   }
 };
 
-struct GeluSource {
-  GeluKind kind;
-  QuantizedMatrix x;
-  int64_t span_cols(int64_t want) const { return group_chunk(x.group, want); }
-  In operator()(const RowSpan& span, float* buffer) const {
-    gelu_span(kind, read_span(x, span, buffer), {buffer, Dtype::f32}, span.n);
-    return {buffer, Dtype::f32};
-  }
-};
-
-struct GatedSource {
-  QuantizedMatrix gate, up;
+struct ActivationSource {
+  RowLayer layer;
+  CodedOperands from;
   int64_t buffer_floats;
-  int64_t span_cols(int64_t want) const { return group_chunk(gate.group, want); }
+  bool gated() const { return layer == RowLayer::gated_silu; }
+  int64_t span_cols(int64_t want) const { return group_chunk(from.x.group, want); }
+  // Values of the operands, in the buffer and behind it where they are codes.
+  ActivationArgs read(const RowSpan& span, float* buffer) const {
+    ActivationArgs act{.layer = layer, .x = read_span(from.x, span, buffer)};
+    if (gated()) act.up = read_span(from.up, span, buffer + buffer_floats);
+    return act;
+  }
   In operator()(const RowSpan& span, float* buffer) const {
-    const In g = read_span(gate, span, buffer);
-    gated_silu_span(g, read_span(up, span, buffer + buffer_floats), {buffer, Dtype::f32}, span.n);
-    return {buffer, Dtype::f32};
+    ActivationArgs act = read(span, buffer);
+    act.y = {buffer, Dtype::f32};
+    activate_span(act, span.n);
+    return act.y;
   }
   bool fused(const RowSpan& span, float*, const SpanOutput& output) const {
-    return fused_gated(gate, up, span, output);
+    return gated() && fused_gated(from.x, from.up, span, output);
   }
 };
 
@@ -207,63 +206,43 @@ void norm_quantize(const NormQuantize& args, RowShape shape, float* scratch, Thr
   encode_tensor(NormSpanSource{rows}, out, shape, parts, pool);
 }
 
-void gated_silu_quantize(const GatedQuantize& args, RowShape shape, float* scratch,
+void activation_quantize(const ActivationQuantize& args, RowShape shape, float* scratch,
                          ThreadPool& pool) {
-  const TileScratch parts(scratch, shape, args.gate.group);
-  const GatedSource source{args.gate, args.up, parts.span()};
-  encode_tensor(source, with_scale({args.own, args.out}, shape, source, parts, pool), shape, parts,
-                pool);
-}
-
-void gelu_quantize(const GeluQuantizer& args, RowShape shape, float* scratch, ThreadPool& pool) {
   const TileScratch parts(scratch, shape, args.x.group);
-  const GeluSource source{args.kind, args.x};
+  const ActivationSource source{args.layer, {args.x, args.up}, parts.span()};
   encode_tensor(source, with_scale({args.own, args.out}, shape, source, parts, pool), shape, parts,
                 pool);
 }
 
-void gated_silu_on_codes(const GatedOnCodes& args, RowShape shape, float* scratch,
-                         ThreadPool& pool) {
-  const TileScratch parts(scratch, shape, args.gate.group);
-  for_spans(MatrixSource{args.gate, args.gate.group}, shape, parts, pool,
-            [&](const RowSpan& span, In gate, int thread, int64_t) {
-              const In up = read_span(args.up, span, parts.buffer(thread) + parts.span());
-              gated_silu_span(gate, up, offset(args.y, start_of(span)), span.n);
-            });
-}
-
-void gated_silu_backward_on_codes(const GatedBackwardOnCodes& args, RowShape shape, float* scratch,
-                                  ThreadPool& pool) {
-  const TileScratch parts(scratch, shape, args.gate.group);
-  const MatrixSource source{args.gate, args.gate.group};
+void activate_codes(const CodedOperands& from, const ActivationArgs& io, RowShape shape,
+                    float* scratch, ThreadPool& pool) {
+  const TileScratch parts(scratch, shape, from.x.group);
+  const ActivationSource source{io.layer, from, parts.span()};
   for_places(source, shape, pool, [&](const RowSpan& span, int thread, int64_t) {
-    const int64_t at = start_of(span);
-    GatedSiluBackward piece{
-        {}, {}, offset(args.dy, at), offset(args.dgate, at), offset(args.dup, at)};
-    if (!fused_gated_backward(args.gate, args.up, span, piece)) {
-      float* const buffer = parts.buffer(thread);
-      piece.gate = source(span, buffer);
-      piece.up = read_span(args.up, span, buffer + parts.span());
-      gated_silu_backward_span(piece, span.n);
-    }
-    if (args.amax == nullptr) return;
-    args.amax->add(piece.dgate, span.n);
-    args.amax->add(piece.dup, span.n);
+    ActivationArgs piece = source.read(span, parts.buffer(thread));
+    piece.y = offset(io.y, start_of(span));
+    activate_span(piece, span.n);
   });
 }
 
-void gelu_on_codes(const GeluOnCodes& args, RowShape shape, float* scratch, ThreadPool& pool) {
-  const TileScratch parts(scratch, shape, args.x.group);
-  for_spans(MatrixSource{args.x, args.x.group}, shape, parts, pool,
-            [&](const RowSpan& span, In x, int, int64_t) {
-              const int64_t at = start_of(span);
-              if (args.dy) {
-                gelu_backward_span({args.kind, x, offset(args.dy, at), offset(args.y, at)}, span.n);
-              } else {
-                gelu_span(args.kind, x, offset(args.y, at), span.n);
-              }
-              if (args.amax != nullptr) args.amax->add(offset(args.y, at), span.n);
-            });
+void activate_codes_backward(const CodedOperands& from, const ActivationBackward& io,
+                             RowShape shape, float* scratch, ThreadPool& pool) {
+  const TileScratch parts(scratch, shape, from.x.group);
+  const ActivationSource source{io.layer, from, parts.span()};
+  for_places(source, shape, pool, [&](const RowSpan& span, int thread, int64_t) {
+    const int64_t at = start_of(span);
+    ActivationBackward piece{.layer = io.layer,
+                             .dy = offset(io.dy, at),
+                             .dx = offset(io.dx, at),
+                             .dup = offset(io.dup, at),
+                             .amax = io.amax};
+    if (!source.gated() || !fused_gated_backward(from.x, from.up, span, piece)) {
+      const ActivationArgs values = source.read(span, parts.buffer(thread));
+      piece.x = values.x, piece.up = values.up;
+      activate_backward_span(piece, span.n);
+    }
+    piece.find_amax(0, span.n);
+  });
 }
 
 }  // namespace octet::cpu

@@ -77,54 +77,26 @@ struct NormQuantize {
 };
 void norm_quantize(const NormQuantize& args, RowShape shape, float* scratch, ThreadPool& pool);
 
-// Codes of silu(gate) up.
-struct GatedQuantize {
-  QuantizedMatrix gate = {}, up = {};
+// Codes of an activation (elementwise.h); `up` of a gated one alone.
+struct ActivationQuantize {
+  RowLayer layer = RowLayer::gated_silu;
+  QuantizedMatrix x = {}, up = {};
   OwnScale own = {};
   TensorCodes out = {};
 };
-void gated_silu_quantize(const GatedQuantize& args, RowShape shape, float* scratch,
+void activation_quantize(const ActivationQuantize& args, RowShape shape, float* scratch,
                          ThreadPool& pool);
 
-// Codes of gelu(x).
-struct GeluQuantizer {
-  GeluKind kind = GeluKind::tanh;
-  QuantizedMatrix x = {};
-  OwnScale own = {};
-  TensorCodes out = {};
+// Activations and their gradients whose operands are stored as codes in groups: decoded span by
+// span to f32, then elementwise.h's arithmetic, whose `io` says all but x and up. Gradients may
+// overwrite dy.
+struct CodedOperands {
+  QuantizedMatrix x = {}, up = {};
 };
-void gelu_quantize(const GeluQuantizer& args, RowShape shape, float* scratch, ThreadPool& pool);
-
-// Activations whose operands are stored as codes in groups: decoded span by span to f32, then
-// elementwise.h's arithmetic. Gradients may overwrite dy.
-//
-// y = silu(gate) up
-struct GatedOnCodes {
-  QuantizedMatrix gate = {}, up = {};
-  Out y = {};
-};
-void gated_silu_on_codes(const GatedOnCodes& args, RowShape shape, float* scratch,
-                         ThreadPool& pool);
-
-// dgate = dy up silu'(gate), dup = dy silu(gate)
-struct GatedBackwardOnCodes {
-  QuantizedMatrix gate = {}, up = {};
-  In dy = {};
-  Out dgate = {}, dup = {};
-  AmaxSink* amax = nullptr;  // of both
-};
-void gated_silu_backward_on_codes(const GatedBackwardOnCodes& args, RowShape shape, float* scratch,
-                                  ThreadPool& pool);
-
-// y = gelu(x), or y = dy gelu'(x) where dy is present.
-struct GeluOnCodes {
-  GeluKind kind = GeluKind::tanh;
-  QuantizedMatrix x = {};
-  In dy = {};
-  Out y = {};
-  AmaxSink* amax = nullptr;
-};
-void gelu_on_codes(const GeluOnCodes& args, RowShape shape, float* scratch, ThreadPool& pool);
+void activate_codes(const CodedOperands& from, const ActivationArgs& io, RowShape shape,
+                    float* scratch, ThreadPool& pool);
+void activate_codes_backward(const CodedOperands& from, const ActivationBackward& io,
+                             RowShape shape, float* scratch, ThreadPool& pool);
 
 // scale of a tensor by its amax: amax f32(1 / target), at least 2^-100, 1 for amax 0.
 float tensor_scale(float amax, float target);

@@ -1,6 +1,7 @@
 #include "backends/cpu/reference/card.h"
 
 #include "ir/builder.h"
+#include "ir/ops/quantize_layers.h"
 #include "plan/tensor_gemm.h"
 
 namespace octet::reference {
@@ -42,10 +43,6 @@ constexpr CardKernel kKernels[] = {
     {OpCode::layer_norm, makes_statistics<LayerNorm>, card_layer_norm},
     {OpCode::rms_norm_grad, has_form, card_rms_norm_grad},
     {OpCode::layer_norm_grad, has_form, card_layer_norm_grad},
-    {OpCode::gated_act, reads_values, card_gated_act},
-    {OpCode::gated_act_grad, reads_values, card_gated_act_grad},
-    {OpCode::gelu, reads_values, card_gelu},
-    {OpCode::gelu_grad, reads_values, card_gelu_grad},
     {OpCode::rope, reads_values, card_rope},
     {OpCode::cross_entropy, reads_values, card_cross_entropy},
     {OpCode::cross_entropy_grad, reads_values, card_cross_entropy_grad},
@@ -56,6 +53,9 @@ constexpr CardKernel kKernels[] = {
 
 Kernel card_kernel(const Graph& graph, const Node& node) {
   if (emits_amax(node.attrs)) return nullptr;  // a step of its own
+  if (is_activation(node.op)) return reads_values(graph, node) ? card_activation : nullptr;
+  if (is_activation_gradient(node.op))
+    return reads_values(graph, node) ? card_activation_grad : nullptr;
   for (const CardKernel& card : kKernels) {
     if (card.op == node.op && card.takes(graph, node)) return card.kernel;
   }

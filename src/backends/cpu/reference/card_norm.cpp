@@ -4,6 +4,7 @@
 
 #include "backends/cpu/reference/card.h"
 #include "ir/op_def.h"
+#include "math/row_layers.h"
 
 namespace octet::reference {
 namespace {
@@ -95,15 +96,15 @@ void card_norm(const RefCall& call, bool centred, const NormSlots& slots) {
       }
       return s[0] + s[1];
     });
-    const float rstd = 1.0f / std::sqrt(squares / cols + eps);
+    const RowStatistics<float> row{mean, rstd_of(squares, cols, eps)};
     for (size_t c = 0; c < n_cols; ++c) {
-      float y = (v[c] - mean) * rstd;
+      float y = normalized(v[c], row);
       if (!weight.empty()) y *= weight[c];
       if (!bias.empty()) y += bias[c];
       call.out[0].data[r * n_cols + c] = y;
     }
-    if (centred) call.out[slots.mean].data[r] = mean;
-    call.out[slots.rstd].data[r] = rstd;
+    if (centred) call.out[slots.mean].data[r] = row.mean;
+    call.out[slots.rstd].data[r] = row.rstd;
   }
 }
 
@@ -142,10 +143,10 @@ void card_norm_grad(const RefCall& call, const GradSlots& slots) {
   std::vector<float> dw(n_blocks * cols), db(n_blocks * cols), h(cols), g(cols);
   const RowSum sum(cols, call.in[slots.x.operand].type);
   for (size_t r = 0; r < rows; ++r) {
-    const float mean = centred ? means[r] : 0.0f,
-                rstd = static_cast<float>(call.in[slots.rstd].data[r]);
+    const RowStatistics<float> row{centred ? means[r] : 0.0f,
+                                   static_cast<float>(call.in[slots.rstd].data[r])};
     for (size_t c = 0; c < cols; ++c) {
-      h[c] = (x[r * cols + c] - mean) * rstd, g[c] = dy[r * cols + c];
+      h[c] = normalized(x[r * cols + c], row), g[c] = dy[r * cols + c];
       float& of_column = dw[r % n_blocks * cols + c];
       of_column = std::fma(g[c], h[c], of_column);
       db[r % n_blocks * cols + c] += g[c];
@@ -161,11 +162,11 @@ void card_norm_grad(const RefCall& call, const GradSlots& slots) {
       for (const size_t c : columns) s += g[c];
       return s;
     });
-    const float mean_gh = along / static_cast<float>(cols),
-                mean_g = centred ? all / static_cast<float>(cols) : 0.0f;
+    const RowMeans mean{along / static_cast<float>(cols),
+                        centred ? all / static_cast<float>(cols) : 0.0f};
     for (size_t c = 0; c < cols; ++c) {
       const size_t to = r * cols + c;
-      const float dx = std::fma(-h[c], mean_gh, centred ? g[c] - mean_g : g[c]) * rstd;
+      const float dx = norm_gradient(g[c], h[c], mean, row.rstd);
       call.out[0].data[to] = addend.empty() ? dx : dx + addend[to];
     }
   }

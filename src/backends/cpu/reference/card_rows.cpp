@@ -2,8 +2,8 @@
 #include <cmath>
 
 #include "backends/cpu/reference/card.h"
+#include "ir/ops/quantize_layers.h"
 #include "ir/ops/rope.h"
-#include "math/activation.h"
 
 namespace octet::reference {
 namespace {
@@ -11,31 +11,27 @@ namespace {
 float at(const RefCall& call, size_t slot, size_t i) {
   return static_cast<float>(call.in[slot].data[i]);
 }
-bool is_tanh(const RefCall& call) {
-  return std::get<GeluAttrs>(call.attrs).kind == GeluKind::tanh;
-}
 
 }  // namespace
 
-void card_gated_act(const RefCall& call) {
-  for (size_t i = 0; i < call.out[0].data.size(); ++i)
-    call.out[0].data[i] = gated_silu(at(call, GatedAct::gate, i), at(call, GatedAct::up, i));
-}
-void card_gated_act_grad(const RefCall& call) {
-  using Op = GatedActGrad;
-  for (size_t i = 0; i < call.out[Op::dgate].data.size(); ++i) {
-    const GatedGrad d = gated_grad(at(call, Op::dy, i), at(call, Op::gate, i), at(call, Op::up, i));
-    call.out[Op::dgate].data[i] = d.gate, call.out[Op::dup].data[i] = d.up;
+void card_activation(const RefCall& call) {
+  const RowLayer layer = row_layer(OpCode::gated_act, call.attrs);
+  const bool gated = layer == RowLayer::gated_silu;
+  for (size_t i = 0; i < call.out[0].data.size(); ++i) {
+    const float up = gated ? at(call, GatedAct::up, i) : 0;
+    call.out[0].data[i] = activation(layer, at(call, GatedAct::gate, i), up);
   }
 }
-void card_gelu(const RefCall& call) {
-  const auto value = is_tanh(call) ? gelu_tanh : gelu_erf;
-  for (size_t i = 0; i < call.out[0].data.size(); ++i) call.out[0].data[i] = value(at(call, 0, i));
-}
-void card_gelu_grad(const RefCall& call) {
-  const auto slope = is_tanh(call) ? gelu_tanh_slope : gelu_erf_slope;
-  for (size_t i = 0; i < call.out[0].data.size(); ++i)
-    call.out[0].data[i] = at(call, 0, i) * slope(at(call, 1, i));
+void card_activation_grad(const RefCall& call) {
+  using Op = GatedActGrad;
+  const RowLayer layer = row_layer(OpCode::gated_act_grad, call.attrs);
+  const bool gated = layer == RowLayer::gated_silu;
+  for (size_t i = 0; i < call.out[Op::dgate].data.size(); ++i) {
+    const float up = gated ? at(call, Op::up, i) : 0;
+    const GatedGrad d = activation_gradient(layer, at(call, Op::dy, i), at(call, Op::gate, i), up);
+    call.out[Op::dgate].data[i] = d.gate;
+    if (gated) call.out[Op::dup].data[i] = d.up;
+  }
 }
 
 void card_rope(const RefCall& call) {

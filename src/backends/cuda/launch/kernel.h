@@ -26,7 +26,7 @@ struct Launch {
   void* const* results = nullptr;
   void* scratch = nullptr;
   cudaStream_t stream = nullptr;
-  int n_sm = 1;                      // multiprocessors of the device
+  int n_sm = 1;                      // Request::n_sm
   unsigned int* counters = nullptr;  // kCounters words of this kernel alone (launch/context.h)
   // Between ranks: the number of the run of collectives in its plan that it begins; whether it ends
   // one; the second launch, which computes.
@@ -66,6 +66,7 @@ class Prepared {
 // Inputs that a kernel is prepared from.
 struct Request {
   Context& context;
+  int n_sm = 1;  // multiprocessors of the device
   std::span<const std::byte> params;
   int64_t scratch_bytes = 0;
 

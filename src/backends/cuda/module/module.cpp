@@ -216,8 +216,10 @@ int prepare(const OctetCudaKernel* kernel, void** handle) {
   const int status = guarded([&] {
     const std::span<const std::byte> params(static_cast<const std::byte*>(kernel->params),
                                             static_cast<size_t>(kernel->params_bytes));
-    const Request request{
-        .context = context(), .params = params, .scratch_bytes = kernel->scratch_bytes};
+    const Request request{.context = context(),
+                          .n_sm = context().n_sm,
+                          .params = params,
+                          .scratch_bytes = kernel->scratch_bytes};
     try {
       auto prepared = find_kernel(kernel->kernel)(request);
       *handle = new OwnKernel{std::move(prepared), context().counters.take()};

@@ -17,6 +17,10 @@
 #include "backends/cuda/params/row_kernels.h"
 #include "formats/dtype.h"
 
+namespace octet {
+enum class RowLayer : uint8_t;  // math/row_layers.h; {} is an RMSNorm
+}  // namespace octet
+
 namespace octet::cuda {
 
 inline constexpr int8_t kAbsent = -1;
@@ -57,17 +61,12 @@ struct KeptArg {
 };
 inline constexpr float kKeptTarget = 448;
 
-enum class RowLayer : uint8_t { rms_norm, layer_norm, gated_silu, gelu_tanh, gelu_erf };
-OCTET_HOST_DEVICE constexpr bool is_norm(RowLayer layer) {
-  return layer <= RowLayer::layer_norm;
-}
-
 // rms_norm, layer_norm, gated_act and gelu, and each with its quantizer: either y or codes are
 // results. x is the gate of a gated activation. mean and rstd [rows] are f32, written where they
 // are results. Scratch: layer_scratch_bytes(rows).
 struct RowLayerParams {
   int64_t rows = 0, cols = 0;
-  RowLayer layer = RowLayer::rms_norm;
+  RowLayer layer = {};
   int8_t mean_at = kAbsent, rstd_at = kAbsent;
   bool quantized = false;
   float eps = 1e-5f;
@@ -94,7 +93,7 @@ struct AmaxArg {
 // amax_arg_scratch_bytes(), then norm_grad_scratch_bytes.
 struct NormGradParams {
   int64_t rows = 0, cols = 0;
-  RowLayer layer = RowLayer::rms_norm;
+  RowLayer layer = {};
   int8_t mean_at = kAbsent, rstd_at = kAbsent;
   bool generic = false;
   RowOperand dy, x;
@@ -109,7 +108,7 @@ struct NormGradParams {
 // operands of their type lie. Scratch, with amax: amax_arg_scratch_bytes().
 struct ActGradParams {
   int64_t rows = 0, cols = 0;
-  RowLayer layer = RowLayer::gated_silu;
+  RowLayer layer = {};
   bool generic = false;
   RowOperand dy, x, up;
   UnquantizedArg first, second;

@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(kThreads, F == Form::f32 ? 2 : kBlocksPerSm)
       for (int k = 0; k < kChunk; ++k) v[k] = gated_silu(v[k], up[k]);
     } else {
 #pragma unroll
-      for (int k = 0; k < kChunk; ++k) v[k] = gelu_value(a.layer, v[k]);
+      for (int k = 0; k < kChunk; ++k) v[k] = unary_activation(a.layer, v[k]);
     }
     if (e.amax) largest.add(v);  // 0 behind the end: both are 0 at 0
     if constexpr (O == Out::unquantized) {

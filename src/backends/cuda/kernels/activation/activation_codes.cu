@@ -80,7 +80,7 @@ __device__ __forceinline__ void look_at(const LayerArgs& a, int64_t group, Large
     for (int i = 0; i < kChunk; ++i) v[i] = gated_silu(v[i], up[i]);
   } else {
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) v[i] = gelu_value(a.layer, v[i]);
+    for (int i = 0; i < kChunk; ++i) v[i] = unary_activation(a.layer, v[i]);
   }
   largest.add(v);
 }

@@ -1,7 +1,7 @@
 // Gradients of gated activations and GELU, element by element.
 #include "backends/cuda/kernels/common/layer.cuh"
+#include "backends/cuda/kernels/common/row_amax.cuh"
 #include "backends/cuda/kernels/common/row_launch.cuh"
-#include "backends/cuda/launch/context.h"
 
 namespace octet::cuda {
 namespace {
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kThreads, F == Form::f32 ? 2 : kBlocksPerSm)
       store_float<W, kShort<F>>(a.second, place(i), up, largest);
     } else {
 #pragma unroll
-      for (int k = 0; k < kChunk; ++k) x[k] = dy[k] * gelu_slope(a.layer, x[k]);
+      for (int k = 0; k < kChunk; ++k) x[k] = dy[k] * unary_slope(a.layer, x[k]);
     }
     store_float<W, kShort<F>>(a.first, place(i), x, largest);
   }
@@ -162,13 +162,11 @@ __global__ void __launch_bounds__(kThreads) act_grad_any(const __grid_constant__
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += stride) {
     const int64_t row = i / a.cols, col = i % a.cols;
     const float dy = load_any(a.dy, row, col), x = load_any(a.x, row, col);
-    if (a.layer != RowLayer::gated_silu) {
-      store(a.first, i, dy * gelu_slope(a.layer, x));
-      continue;
-    }
-    const GatedGrad grad = gated_grad(dy, x, load_any(a.up, row, col));
+    const bool gated = a.layer == RowLayer::gated_silu;
+    const GatedGrad grad =
+        activation_gradient(a.layer, dy, x, gated ? load_any(a.up, row, col) : 0.0f);
     store(a.first, i, grad.gate);
-    store(a.second, i, grad.up);
+    if (gated) store(a.second, i, grad.up);
   }
   if (a.amax.partial != nullptr) end_amax(a.amax, largest);
 }
@@ -223,11 +221,10 @@ class ActGrad : public Prepared {
 };
 
 std::unique_ptr<Prepared> prepare_act_grad(const Request& request) {
-  return std::make_unique<ActGrad>(request.get<ActGradParams>(), request.context.n_sm);
+  return std::make_unique<ActGrad>(request.get<ActGradParams>(), request.n_sm);
 }
 
-const KernelEntry kRows[] = {{KernelId::gated_act_grad, prepare_act_grad},
-                             {KernelId::gelu_grad, prepare_act_grad}};
+const KernelEntry kRows[] = {{KernelId::activation_grad, prepare_act_grad}};
 
 }  // namespace
 

@@ -7,7 +7,6 @@
 
 #include "backends/cuda/kernels/common/code_tile_walk.cuh"
 #include "backends/cuda/kernels/common/row_launch.cuh"
-#include "backends/cuda/launch/context.h"
 
 namespace octet::cuda {
 namespace {
@@ -207,7 +206,7 @@ class GatedGradCodes : public Prepared {
 };
 
 std::unique_ptr<Prepared> prepare_grad_codes(const Request& request) {
-  return std::make_unique<GatedGradCodes>(request.get<GradCodesParams>(), request.context.n_sm);
+  return std::make_unique<GatedGradCodes>(request.get<GradCodesParams>(), request.n_sm);
 }
 
 const KernelEntry kRows[] = {{KernelId::gated_act_grad_quantize, prepare_grad_codes}};

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "backends/cuda/kernels/adamw/adamw_common.cuh"
-#include "backends/cuda/launch/context.h"
 #include "ir/ops/slots.h"
 
 namespace octet::cuda {
@@ -147,7 +146,7 @@ class AdamwStep : public Prepared {
 };
 
 std::unique_ptr<Prepared> prepare_adamw(const Request& request) {
-  return std::make_unique<AdamwStep>(request.get<AdamwStepParams>(), request.context.n_sm);
+  return std::make_unique<AdamwStep>(request.get<AdamwStepParams>(), request.n_sm);
 }
 
 constexpr KernelEntry kRows[] = {

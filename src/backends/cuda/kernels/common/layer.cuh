@@ -3,7 +3,7 @@
 #pragma once
 
 #include "backends/cuda/kernels/common/row_scale.cuh"
-#include "math/activation.h"
+#include "math/row_layers.h"
 
 namespace octet::cuda {
 
@@ -41,23 +41,22 @@ struct LayerArgs {
   ActSeen* seen = nullptr;
 };
 
-__device__ __forceinline__ float gelu_value(RowLayer layer, float x) {
-  return layer == RowLayer::gelu_erf ? gelu_erf(x) : gelu_tanh(x);
-}
-__device__ __forceinline__ float gelu_slope(RowLayer layer, float x) {
-  return layer == RowLayer::gelu_erf ? gelu_erf_slope(x) : gelu_tanh_slope(x);
-}
+using NormRow = RowStatistics<float>;
 
-// One element of the layer's result, where anything goes.
-__device__ __forceinline__ float layer_value(const LayerArgs& a, int64_t row, int64_t col) {
-  const float x = load_any(a.x, row, col);
-  if (a.layer == RowLayer::gated_silu) return gated_silu(x, load_any(a.up, row, col));
-  if (!is_norm(a.layer)) return gelu_value(a.layer, x);
-  const float mean = a.layer == RowLayer::layer_norm ? a.mean[row] : 0.0f;
-  float v = (x - mean) * a.rstd[row];
+// One element of a norm's result, and of any layer's, operands of any type.
+__device__ __forceinline__ float norm_value(const LayerArgs& a, float x, const NormRow& made,
+                                            int64_t col) {
+  float v = normalized(x, made);
   if (a.weight.data != nullptr) v = v * load_any(a.weight.data, a.weight.dtype, col);
   if (a.bias.data != nullptr) v = v + load_any(a.bias.data, a.bias.dtype, col);
   return v;
+}
+__device__ __forceinline__ float layer_value(const LayerArgs& a, int64_t row, int64_t col) {
+  const float x = load_any(a.x, row, col);
+  if (a.layer == RowLayer::gated_silu) return gated_silu(x, load_any(a.up, row, col));
+  if (!is_norm(a.layer)) return unary_activation(a.layer, x);
+  const float mean = a.layer == RowLayer::layer_norm ? a.mean[row] : 0.0f;
+  return norm_value(a, x, {mean, a.rstd[row]}, col);
 }
 // And where it goes, by rows.
 __device__ __forceinline__ void emit_any(const LayerArgs& a, int64_t at, float v,
@@ -66,10 +65,6 @@ __device__ __forceinline__ void emit_any(const LayerArgs& a, int64_t at, float v
   if (e.codes && a.codes != nullptr)
     a.codes[at] = encode_any(a.code, limited(v * e.inv_scale, e.limit));
 }
-
-struct NormRow {
-  float mean, rstd;
-};
 
 // True if norm_rows and norm_grad take such rows where the types go together.
 __host__ __device__ constexpr bool has_fast_cols(int64_t cols) {
@@ -107,7 +102,7 @@ __device__ __forceinline__ void normalize(const NormRow& row, const Affine<F>& a
                                           float (&v)[kChunk]) {
   float p[kChunk];
 #pragma unroll
-  for (int i = 0; i < kChunk; ++i) v[i] = (kCentred ? v[i] - row.mean : v[i]) * row.rstd;
+  for (int i = 0; i < kChunk; ++i) v[i] = normalized<kCentred>(v[i], row);
   if (affine.has_weight) {
     unpack<kUnquantized<F>>(affine.weight, p);
 #pragma unroll

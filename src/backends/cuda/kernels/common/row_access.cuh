@@ -1,5 +1,5 @@
 // How the row kernels read and write: sixteen elements of a row at a time, in one of a few forms.
-// One element at a time, of any type: row_any.cuh.
+// One element at a time, of any type: row_store.cuh.
 //
 // Sixteen elements lie in 16 / kWidth<F> accesses of kWidth<F> elements, `step` elements apart:
 // neighbouring threads read neighbouring 16 bytes, whatever the type.

@@ -143,4 +143,12 @@ __device__ __forceinline__ void end_amax(const AmaxArgs& a, const Largest& mine)
   *a.flag = all.bad ? 1 : 0;
 }
 
+inline AmaxArgs amax_of(const AmaxArg& arg, const Launch& launch) {
+  if (arg.amax_at == kAbsent) return {};
+  return {.partial = static_cast<uint32_t*>(launch.scratch),
+          .amax = launch.out<float>(arg.amax_at),
+          .flag = launch.out<uint8_t>(arg.flag_at),
+          .n_ended = launch.counters};
+}
+
 }  // namespace octet::cuda

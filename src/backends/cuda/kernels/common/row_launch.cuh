@@ -1,7 +1,7 @@
 // From parameters and addresses to what the row kernels take; host only.
 #pragma once
 
-#include "backends/cuda/kernels/common/row_amax.cuh"
+#include "backends/cuda/kernels/common/row_access.cuh"
 
 namespace octet::cuda {
 
@@ -31,14 +31,6 @@ inline Unquantized operand_of(const UnquantizedArg& arg, const Launch& launch) {
 }
 inline Unquantized result_of(const UnquantizedArg& arg, const Launch& launch) {
   return {result_at<void>(launch, arg.at), arg.dtype};
-}
-
-inline AmaxArgs amax_of(const AmaxArg& arg, const Launch& launch) {
-  if (arg.amax_at == kAbsent) return {};
-  return {.partial = static_cast<uint32_t*>(launch.scratch),
-          .amax = launch.out<float>(arg.amax_at),
-          .flag = launch.out<uint8_t>(arg.flag_at),
-          .n_ended = launch.counters};
 }
 
 }  // namespace octet::cuda

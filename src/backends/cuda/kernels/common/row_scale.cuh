@@ -2,7 +2,7 @@
 // leaves one partial amax per block in scratch, and every block of pass 2 joins them all.
 #pragma once
 
-#include "backends/cuda/kernels/common/row_any.cuh"
+#include "backends/cuda/kernels/common/row_store.cuh"
 
 namespace octet::cuda {
 

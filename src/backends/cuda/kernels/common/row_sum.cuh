@@ -1,7 +1,7 @@
 // The second stage of sums over rows: partial sums [n_parts, cols] in f32, added in a fixed order.
 #pragma once
 
-#include "backends/cuda/kernels/common/row_any.cuh"
+#include "backends/cuda/kernels/common/row_store.cuh"
 
 namespace octet::cuda {
 

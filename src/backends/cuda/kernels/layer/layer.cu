@@ -2,7 +2,6 @@
 #include "backends/cuda/kernels/common/early_start.cuh"
 #include "backends/cuda/kernels/common/layer.cuh"
 #include "backends/cuda/kernels/common/row_launch.cuh"
-#include "backends/cuda/launch/context.h"
 
 namespace octet::cuda {
 namespace {
@@ -131,15 +130,10 @@ class Layer : public Prepared {
 };
 
 std::unique_ptr<Prepared> prepare_layer(const Request& request) {
-  return std::make_unique<Layer>(request.get<RowLayerParams>(), request.context.n_sm);
+  return std::make_unique<Layer>(request.get<RowLayerParams>(), request.n_sm);
 }
 
-const KernelEntry kRows[] = {
-    {KernelId::rms_norm, prepare_layer},   {KernelId::rms_norm_quantize, prepare_layer},
-    {KernelId::layer_norm, prepare_layer}, {KernelId::layer_norm_quantize, prepare_layer},
-    {KernelId::gated_act, prepare_layer},  {KernelId::gated_act_quantize, prepare_layer},
-    {KernelId::gelu, prepare_layer},       {KernelId::gelu_quantize, prepare_layer},
-};
+const KernelEntry kRows[] = {{KernelId::layer, prepare_layer}};
 
 }  // namespace
 

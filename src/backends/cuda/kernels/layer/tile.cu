@@ -69,7 +69,7 @@ struct PieceSource {
       for (int i = 0; i < kChunk; ++i) v[i] = gated_silu(v[i], up[i]);
     } else {
 #pragma unroll
-      for (int i = 0; i < kChunk; ++i) v[i] = gelu_value(a.layer, v[i]);
+      for (int i = 0; i < kChunk; ++i) v[i] = unary_activation(a.layer, v[i]);
     }
   }
 };

@@ -37,7 +37,7 @@ __device__ __forceinline__ NormRow statistics_of(const float (&v)[kChunk], bool 
     s0 = fmaf(d0, d0, s0);
     s1 = fmaf(d1, d1, s1);
   }
-  row.rstd = 1.0f / sqrtf(sum(active ? s0 + s1 : 0.0f) / cols + a.eps);
+  row.rstd = rstd_of(sum(active ? s0 + s1 : 0.0f), cols, a.eps);
   return row;
 }
 
@@ -122,7 +122,7 @@ __device__ NormRow any_statistics(const LayerArgs& a, int64_t row, BlockSums& su
     float& of = k % 2 == 0 ? even : odd;
     of = fmaf(d, d, of);
   });
-  made.rstd = 1.0f / sqrtf(sum(even + odd) / cols + a.eps);
+  made.rstd = rstd_of(sum(even + odd), cols, a.eps);
   return made;
 }
 
@@ -141,9 +141,7 @@ __global__ void __launch_bounds__(kMaxThreads) norm_rows_any(const __grid_consta
       keep(a, row, made);
     }
     for (int64_t c = threadIdx.x; c < a.cols; c += blockDim.x) {
-      float v = (load_any(a.x, row, c) - made.mean) * made.rstd;
-      if (a.weight.data != nullptr) v *= load_any(a.weight.data, a.weight.dtype, c);
-      if (a.bias.data != nullptr) v += load_any(a.bias.data, a.bias.dtype, c);
+      const float v = norm_value(a, load_any(a.x, row, c), made, c);
       if (e.amax) largest.add(v);
       emit_any(a, row * a.cols + c, v, e);
     }

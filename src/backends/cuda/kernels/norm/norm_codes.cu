@@ -65,7 +65,7 @@ __device__ __forceinline__ void look_together(const LayerArgs& a, int64_t row, i
   const auto* const codes = static_cast<const uint8_t*>(a.x.data) + row * a.cols;
   const auto* const scales = static_cast<const uint16_t*>(a.x.scales) + row * (a.cols / kChunk);
   const float x = to_float<Dtype::e4m3>(codes[col]) * to_float<Dtype::bf16>(scales[group]);
-  float v = (kCentred ? x - made.mean : x) * made.rstd;
+  float v = normalized<kCentred>(x, made);
   if (a.weight.data != nullptr)
     v *= to_float<Dtype::bf16>(static_cast<const uint16_t*>(a.weight.data)[col]);
   if (kCentred && a.bias.data != nullptr)

@@ -53,7 +53,7 @@ __device__ __forceinline__ uint32_t norm_word(uint32_t codes, float scale, const
   unpack_e4m3(codes, scale, v);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    v[i] = (kCentred ? v[i] - row.mean : v[i]) * row.rstd * columns.weight[i];
+    v[i] = normalized<kCentred>(v[i], row) * columns.weight[i];
     if constexpr (kCentred) v[i] += columns.bias[i];
   }
   return pack_codes<Dtype::e4m3>(v, inv_scale);

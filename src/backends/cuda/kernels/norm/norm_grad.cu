@@ -3,6 +3,7 @@
 // are added over the blocks by a second kernel. The order of all sums is that of
 // backends/cpu/reference/card_norm.cpp.
 #include "backends/cuda/kernels/common/layer.cuh"
+#include "backends/cuda/kernels/common/row_amax.cuh"
 #include "backends/cuda/kernels/common/row_launch.cuh"
 #include "backends/cuda/kernels/common/row_sum.cuh"
 
@@ -50,7 +51,7 @@ struct GradRow {
                                          float (&db)[kChunk]) {
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
-      h[i] = (kCentred ? h[i] - row.mean : h[i]) * row.rstd;
+      h[i] = normalized<kCentred>(h[i], row);
       dw[i] = fmaf(g[i], h[i], dw[i]);
       if constexpr (kCentred) db[i] += g[i];
     }
@@ -72,10 +73,9 @@ struct GradRow {
     return sums;
   }
   __device__ __forceinline__ void finish(float2 sums, float cols, float rstd) {
-    const float mean_gh = sums.x / cols, mean_g = kCentred ? sums.y / cols : 0.0f;
+    const RowMeans mean{sums.x / cols, kCentred ? sums.y / cols : 0.0f};
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i)
-      g[i] = fmaf(-h[i], mean_gh, kCentred ? g[i] - mean_g : g[i]) * rstd;
+    for (int i = 0; i < kChunk; ++i) g[i] = norm_gradient<kCentred>(g[i], h[i], mean, rstd);
   }
   __device__ __forceinline__ void add(const Raw<P>& addend, bool there) {
     if (!there) return;
@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(kMaxThreads) norm_grad_any(const __grid_consta
     float2 sums = make_float2(0, 0);
     each_column(a.x, [&](int64_t c, int) {
       const float dy = load_any(a.dy, row, c);
-      const float h = (load_any(a.x, row, c) - stats.mean) * stats.rstd;
+      const float h = normalized(load_any(a.x, row, c), stats);
       const float g = dy * load_or(a.weight, c, 1.0f);
       sums.x = fmaf(g, h, sums.x);
       sums.y += g;
@@ -196,12 +196,12 @@ __global__ void __launch_bounds__(kMaxThreads) norm_grad_any(const __grid_consta
       if (db != nullptr) db[c] += dy;
     });
     sums = block_sums(sums, slots[parity]);
-    const float mean_gh = sums.x / cols, mean_g = a.centred ? sums.y / cols : 0.0f;
+    const RowMeans mean{sums.x / cols, a.centred ? sums.y / cols : 0.0f};
     each_column(a.x, [&](int64_t c, int) {
-      const float h = (load_any(a.x, row, c) - stats.mean) * stats.rstd;
+      const float h = normalized(load_any(a.x, row, c), stats);
       const float g = load_any(a.dy, row, c) * load_or(a.weight, c, 1.0f);
       const int64_t at = row * a.cols + c;
-      const float dx = fmaf(-h, mean_gh, g - mean_g) * stats.rstd;
+      const float dx = norm_gradient(g, h, mean, stats.rstd);
       const float sum = a.addend.data == nullptr ? dx : dx + load_or(a.addend, at, 0.0f);
       store_any(a.dx, at, sum);
       largest.add(as_written(a.dx.dtype, sum));
@@ -271,8 +271,7 @@ std::unique_ptr<Prepared> prepare_norm_grad(const Request& request) {
   return std::make_unique<NormGrad>(request.get<NormGradParams>());
 }
 
-const KernelEntry kRows[] = {{KernelId::rms_norm_grad, prepare_norm_grad},
-                             {KernelId::layer_norm_grad, prepare_norm_grad}};
+const KernelEntry kRows[] = {{KernelId::norm_grad, prepare_norm_grad}};
 
 }  // namespace
 

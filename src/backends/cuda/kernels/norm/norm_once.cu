@@ -22,7 +22,7 @@ struct Columns {
     float p[8];
     unpack_eight(pieces[h][group], p);
 #pragma unroll
-    for (int i = 0; i < 8; ++i) v[i] = (kCentred ? v[i] - row.mean : v[i]) * row.rstd * p[i];
+    for (int i = 0; i < 8; ++i) v[i] = normalized<kCentred>(v[i], row) * p[i];
     if constexpr (kCentred) {
       unpack_eight(pieces[2 + h][group], p);
 #pragma unroll

@@ -139,7 +139,7 @@ __device__ __forceinline__ NormRow statistics_of(WarpRow<K, kWhole>& x, const La
   }
   sum = warp_sum(sum);
   if (!kCentred && !(sum < __int_as_float(0x7F800000))) sum = warp_sum(squares_of(a, row));
-  made.rstd = 1.0f / sqrtf(sum / cols + a.eps);
+  made.rstd = rstd_of(sum, cols, a.eps);
   return made;
 }
 

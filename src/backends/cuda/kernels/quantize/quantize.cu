@@ -32,6 +32,23 @@ struct State {
   Magnitude found;
 };
 
+// hif8_nearest() as a table: three fraction bits at most and ties away from zero leave the choice
+// to sign, exponent and the first four bits of the fraction. A NaN has one of these four set, as
+// every product has.
+constexpr int kHif8Shift = 19;
+constexpr int kHif8Entries = 1 << (32 - kHif8Shift);
+struct alignas(16) Hif8Table {
+  uint8_t code[kHif8Entries];
+};
+constexpr uint32_t hif8_entry(uint32_t index) {
+  return hif8_nearest(float_of(index << kHif8Shift));
+}
+constexpr Hif8Table make_hif8_table() {
+  Hif8Table table{};
+  for (uint32_t i = 0; i < kHif8Entries; ++i) table.code[i] = static_cast<uint8_t>(hif8_entry(i));
+  return table;
+}
+
 // HiF8's codes are looked up in shared memory; the other formats have the machine's conversion.
 __device__ constexpr Hif8Table kHif8Codes = make_hif8_table();
 

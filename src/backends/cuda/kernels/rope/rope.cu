@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "backends/cuda/kernels/common/early_start.cuh"
+#include "backends/cuda/kernels/common/row_amax.cuh"
 #include "backends/cuda/kernels/common/row_launch.cuh"
 #include "backends/cuda/launch/join.h"
 #include "math/exact_functions.h"

@@ -5,6 +5,7 @@
 #include <bit>
 #include <vector>
 
+#include "ir/ops/quantize_layers.h"
 #include "ir/ops/rope.h"
 
 namespace octet::cuda {
@@ -45,7 +46,7 @@ int64_t norm_grad_scratch(const NodeView& view) {
 NormGradParams norm_grad_params(const NodeView& view) {
   NormGradParams p;
   std::tie(p.rows, p.cols) = matrix_of(view.in(RmsNormGrad::x));
-  p.layer = is_centred(view) ? RowLayer::layer_norm : RowLayer::rms_norm;
+  p.layer = row_layer(view.node.op, view.node.attrs);
   p.mean_at = place(view, operand_slot(view, "mean"));
   p.rstd_at = place(view, operand_slot(view, "rstd"));
   p.dy = row_operand(view, RmsNormGrad::dy);
@@ -62,7 +63,7 @@ template <bool kGeneric>
 KernelSpec norm_grad_spec(const NodeView& view) {
   NormGradParams p = norm_grad_params(view);
   p.generic = kGeneric;
-  return chosen_spec(is_centred(view) ? KernelId::layer_norm_grad : KernelId::rms_norm_grad, p);
+  return chosen_spec(KernelId::norm_grad, p);
 }
 RowKind norm_grad_kind(const NodeView& view) {
   return row_kind(form_of(norm_grad_params(view)));
@@ -70,18 +71,12 @@ RowKind norm_grad_kind(const NodeView& view) {
 
 ActGradParams act_grad_params(const NodeView& view) {
   const auto places = op_def(view.node.op).scales;
-  const bool gated = places.size() > 1;
   ActGradParams p;
   std::tie(p.rows, p.cols) = matrix_of(view.in(GatedActGrad::gate));
   p.dy = row_operand(view, GatedActGrad::dy);
   p.x = row_operand(view, places[0]);
-  if (gated) {
-    p.up = row_operand(view, places[1]);
-    p.layer = RowLayer::gated_silu;
-  } else {
-    const bool erf = view.attrs<GeluAttrs>().kind == GeluKind::erf;
-    p.layer = erf ? RowLayer::gelu_erf : RowLayer::gelu_tanh;
-  }
+  p.layer = row_layer(view.node.op, view.node.attrs);
+  if (places.size() > 1) p.up = row_operand(view, places[1]);
   p.first = unquantized_result(view, GatedActGrad::dgate);
   p.second = unquantized_result(view, GatedActGrad::dup);
   p.amax = amax_result(view);
@@ -90,16 +85,11 @@ ActGradParams act_grad_params(const NodeView& view) {
 RowKind act_grad_kind(const NodeView& view) {
   return row_kind(form_of(act_grad_params(view)));
 }
-template <KernelId kKernel, bool kGeneric>
+template <bool kGeneric>
 KernelSpec act_grad_spec(const NodeView& view) {
   ActGradParams p = act_grad_params(view);
   p.generic = kGeneric;
-  return chosen_spec(kKernel, p);
-}
-template <KernelId kKernel>
-void add_act_grad_rows(std::vector<Binding>& rows, OpCode op) {
-  add_rows<gradient_applies, act_grad_kind>(
-      rows, op, own_amax_scratch, act_grad_spec<kKernel, false>, act_grad_spec<kKernel, true>);
+  return chosen_spec(KernelId::activation_grad, p);
 }
 
 // Both of bf16, or both of codes in groups, of sixteens, counted in 32 bits; codes of FP8.
@@ -239,12 +229,16 @@ bool operands_apply(const NodeView& view, OpCode layer) {
 std::span<const Binding> row_bindings() {
   static const std::vector<Binding> all = [] {
     std::vector<Binding> rows(std::begin(kRest), std::end(kRest));
-    for (const OpCode op : {OpCode::rms_norm_grad, OpCode::layer_norm_grad})
-      add_rows<norm_grad_applies, norm_grad_kind>(rows, op, norm_grad_scratch,
-                                                  norm_grad_spec<false>, norm_grad_spec<true>);
-    add_act_grad_rows<KernelId::gated_act_grad>(rows, OpCode::gated_act_grad);
-    add_act_grad_rows<KernelId::gelu_grad>(rows, OpCode::gelu_grad);
-    add_layer_rows(rows);
+    for (int i = 0; i < kOpCount; ++i) {
+      const auto op = static_cast<OpCode>(i);
+      if (is_norm_gradient(op))
+        add_rows<norm_grad_applies, norm_grad_kind>(rows, op, norm_grad_scratch,
+                                                    norm_grad_spec<false>, norm_grad_spec<true>);
+      if (is_activation_gradient(op))
+        add_rows<gradient_applies, act_grad_kind>(rows, op, own_amax_scratch, act_grad_spec<false>,
+                                                  act_grad_spec<true>);
+      add_layer_rows(rows, op);
+    }
     return rows;
   }();
   return all;

@@ -108,6 +108,7 @@ void add_rows(std::vector<Binding>& rows, OpCode op, int64_t (*scratch)(const No
   rows.push_back({{op, "generic", kApplies, scratch, {.generic = true}}, generic_spec});
 }
 
-void add_layer_rows(std::vector<Binding>& rows);
+// Those of a norm or an activation, alone or with its quantizer; none of another op.
+void add_layer_rows(std::vector<Binding>& rows, OpCode op);
 
 }  // namespace octet::cuda

@@ -26,14 +26,6 @@ BaseLayer base_layer_of(const NodeView& view) {
   return {quantized->layer, attrs, quantized, q, both, kept_target};
 }
 
-RowLayer layer_of(const BaseLayer& layer) {
-  if (is_norm(layer.op))
-    return op_def(layer.op).is_centred ? RowLayer::layer_norm : RowLayer::rms_norm;
-  const auto* gelu = std::get_if<GeluAttrs>(&layer.attrs);
-  if (gelu == nullptr) return RowLayer::gated_silu;
-  return gelu->kind == GeluKind::erf ? RowLayer::gelu_erf : RowLayer::gelu_tanh;
-}
-
 // Operands as the kernel that keeps them has them.
 bool kept_applies(const NodeView& view, const BaseLayer& layer) {
   const ResultType groups(Dtype::e4m3, {Granularity::Kind::group, 16, Dtype::bf16});
@@ -94,7 +86,7 @@ KeptArg kept_at(const NodeView& view, SlotId codes) {
 RowLayerParams layer_params(const NodeView& view) {
   const BaseLayer layer = base_layer_of(view);
   RowLayerParams p;
-  p.layer = layer_of(layer);
+  p.layer = row_layer(layer.op, layer.attrs);
   p.quantized = layer.quantized != nullptr;
   const auto places = op_def(layer.op).scales;
   p.x = row_operand(view, places[0]);
@@ -114,11 +106,11 @@ RowLayerParams layer_params(const NodeView& view) {
   }
   return p;
 }
-template <KernelId kId, bool kGeneric>
+template <bool kGeneric>
 KernelSpec layer_spec(const NodeView& view) {
   RowLayerParams p = layer_params(view);
   p.generic = kGeneric;
-  return chosen_spec(kId, p);
+  return chosen_spec(KernelId::layer, p);
 }
 RowKind layer_kind(const NodeView& view) {
   const RowLayerParams p = layer_params(view);
@@ -134,23 +126,11 @@ int64_t layer_scratch(const NodeView& view) {
              : layer_scratch_bytes(norm ? std::get<0>(matrix_of(view.in(RmsNorm::x))) : 0);
 }
 
-template <KernelId kId>
-void add_layer(std::vector<Binding>& rows, OpCode op) {
-  add_rows<layer_applies, layer_kind>(rows, op, layer_scratch, layer_spec<kId, false>,
-                                      layer_spec<kId, true>);
-}
-
 }  // namespace
 
-void add_layer_rows(std::vector<Binding>& rows) {
-  add_layer<KernelId::rms_norm>(rows, OpCode::rms_norm);
-  add_layer<KernelId::rms_norm_quantize>(rows, OpCode::rms_norm_quantize);
-  add_layer<KernelId::layer_norm>(rows, OpCode::layer_norm);
-  add_layer<KernelId::layer_norm_quantize>(rows, OpCode::layer_norm_quantize);
-  add_layer<KernelId::gated_act>(rows, OpCode::gated_act);
-  add_layer<KernelId::gated_act_quantize>(rows, OpCode::gated_act_quantize);
-  add_layer<KernelId::gelu>(rows, OpCode::gelu);
-  add_layer<KernelId::gelu_quantize>(rows, OpCode::gelu_quantize);
+void add_layer_rows(std::vector<Binding>& rows, OpCode op) {
+  if (!is_norm_or_activation(op) && quantized_layer(op) == nullptr) return;
+  add_rows<layer_applies, layer_kind>(rows, op, layer_scratch, layer_spec<false>, layer_spec<true>);
 }
 
 }  // namespace octet::cuda

@@ -4,6 +4,7 @@
 
 #include "backends/cuda/params/rows.h"
 #include "backends/cuda/target/choose/kernel_names.h"
+#include "math/row_layers.h"
 
 namespace octet::cuda {
 
