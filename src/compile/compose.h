@@ -37,9 +37,6 @@ Graph derive_weights(const Graph& typed);
 enum class FixedKeys : uint8_t { read, written };
 Graph with_cache(const Graph& typed, const BatchSize& size, FixedKeys fixed = FixedKeys::read);
 
-// True if a KV cache of this owner is of fixed keys.
-bool is_source_cache(std::string_view owner);
-
 // The caches of fixed keys alone, from the source. Throws Error{invalid_argument} where there are
 // none.
 Graph encode_source(const Graph& typed, const BatchSize& size);

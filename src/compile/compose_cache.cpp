@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "compile/compose.h"
+#include "ir/caches.h"
 #include "passes/rewrite/rewrite.h"
 #include "passes/rewrite/simplify.h"
 
@@ -62,11 +63,9 @@ class CacheWriter {
   }
 
  private:
-  // The sizes are part of the name: caches of several sizes live in one program.
   ValueId cache(const Node& node, SlotId slot, std::string_view what, int64_t rows) {
     const TensorType& type = typed_.type(node.in(slot));
-    return b_.state(StateUse::kv_cache,
-                    fmt::format("{}.{}.{}x{}", node.tag.layer, what, size_.batch, rows),
+    return b_.state(StateUse::kv_cache, cache_owner(node.tag.layer, what, size_.batch, rows),
                     {.dtype = type.dtype, .shape = {size_.batch * rows, type.shape[1]}});
   }
 
@@ -155,11 +154,6 @@ class CacheWriter {
 };
 
 }  // namespace
-
-bool is_source_cache(std::string_view owner) {
-  return owner.find(".ck.") != std::string_view::npos ||
-         owner.find(".cv.") != std::string_view::npos;
-}
 
 Graph with_cache(const Graph& typed, const BatchSize& size, FixedKeys fixed) {
   if (size.cache < size.seq) {

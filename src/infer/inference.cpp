@@ -13,6 +13,7 @@
 #include "infer/model_spec.h"
 #include "infer/read_rows.h"
 #include "infer/stored_weights.h"
+#include "ir/caches.h"
 #include "plan/row_unavailable.h"
 
 namespace octet {
@@ -137,6 +138,10 @@ Inference::Inference(const ModelSpec& spec, const Precision& precision,
     for (const FunctionKey& f : functions)
       bound_[f] = std::make_unique<BoundPlan>(program_.plan(f.name, f.size), catalogue, *arenas_);
   });
+  for (const auto& [name, slot] : program_.layout().slots) {
+    if (slot.key.use != StateUse::kv_cache || !is_recurrent_cache(slot.key.owner)) continue;
+    device.fill_zero(arenas_->arena(slot.arena) + slot.offset, slot.type.n_bytes());
+  }
 }
 
 void Inference::load(const WeightReader& weights) {
@@ -170,7 +175,8 @@ void Inference::copy_cache(const BatchSize& size, int64_t n_rows) {
     const bool is_source = is_source_cache(owner) && owner.find(batch) != std::string::npos;
     if (!is_source && !owner.ends_with(own)) continue;
     const int64_t entry_bytes = slot.type.n_bytes() / size.batch;
-    const int64_t n_bytes = is_source ? entry_bytes : entry_bytes / size.cache * n_rows;
+    const bool is_whole = is_source || is_recurrent_cache(owner);
+    const int64_t n_bytes = is_whole ? entry_bytes : entry_bytes / size.cache * n_rows;
     std::byte* const first = arenas_->arena(slot.arena) + slot.offset;
     for (int64_t entry = 1; entry < size.batch; ++entry)
       arenas_->device().copy_within(first + entry * entry_bytes, first, n_bytes);
@@ -190,12 +196,15 @@ void Inference::copy_rows(const CacheEntry& from, const CacheEntry& to, int64_t 
     if (is_source_cache(owner)) continue;
     const std::string stem = owner.substr(0, owner.size() - from_ending.size());
     const Layout::Slot& other = slots.at(state_name(StateUse::kv_cache, stem + to_ending));
-    const int64_t row_bytes = slot.type.n_bytes() / (from.size.batch * from.size.cache);
+    const int64_t entry_bytes = slot.type.n_bytes() / from.size.batch;
+    const int64_t row_bytes = entry_bytes / from.size.cache;
+    const bool is_whole = is_recurrent_cache(owner);
     const auto at = [&](const Layout::Slot& of, const CacheEntry& entry) {
-      const int64_t row = entry.entry * entry.size.cache + first;
-      return arenas_->arena(of.arena) + of.offset + row * row_bytes;
+      const int64_t start = entry.entry * entry_bytes + (is_whole ? 0 : first * row_bytes);
+      return arenas_->arena(of.arena) + of.offset + start;
     };
-    arenas_->device().copy_within(at(other, to), at(slot, from), n * row_bytes);
+    arenas_->device().copy_within(at(other, to), at(slot, from),
+                                  is_whole ? entry_bytes : n * row_bytes);
   }
 }
 
@@ -214,7 +223,9 @@ void Inference::reorder_cache(const BatchSize& size, std::span<const int64_t> fr
     if (slot.key.use != StateUse::kv_cache || !owner.ends_with(ending) || is_source_cache(owner))
       continue;
     const int64_t entry_bytes = slot.type.n_bytes() / size.batch;
-    const int64_t n_bytes = entry_bytes / size.cache * n_rows, n_moved = std::ssize(moved);
+    const int64_t n_bytes =
+        is_recurrent_cache(owner) ? entry_bytes : entry_bytes / size.cache * n_rows;
+    const int64_t n_moved = std::ssize(moved);
     if (held_ == nullptr || held_->bytes() < n_moved * n_bytes)
       held_ = device.allocate(size.batch * entry_bytes);
     std::byte* const first = arenas_->arena(slot.arena) + slot.offset;
@@ -226,6 +237,41 @@ void Inference::reorder_cache(const BatchSize& size, std::span<const int64_t> fr
       device.copy_within(first + moved[static_cast<size_t>(i)] * entry_bytes,
                          held_->data() + i * n_bytes, n_bytes);
   }
+}
+
+void Inference::move_states(const CacheEntry& entry, int64_t place, StatesGo where) {
+  CHECK(place >= 0 && place <= entry.size.batch);
+  const auto ending = fmt::format(".{}x{}", entry.size.batch, entry.size.cache);
+  std::vector<const Layout::Slot*> states;
+  int64_t place_bytes = 0;
+  for (const auto& [name, slot] : program_.layout().slots) {
+    const std::string& owner = slot.key.owner;
+    if (slot.key.use != StateUse::kv_cache || !owner.ends_with(ending)) continue;
+    if (!is_recurrent_cache(owner)) continue;
+    states.push_back(&slot);
+    place_bytes += slot.type.n_bytes() / entry.size.batch;
+  }
+  Device& device = arenas_->device();
+  if (kept_states_ == nullptr) kept_states_ = device.allocate((entry.size.batch + 1) * place_bytes);
+  std::byte* at = kept_states_->data() + place * place_bytes;
+  for (const Layout::Slot* const slot : states) {
+    const int64_t n_bytes = slot->type.n_bytes() / entry.size.batch;
+    std::byte* const state = arenas_->arena(slot->arena) + slot->offset + entry.entry * n_bytes;
+    if (where == StatesGo::to_place) {
+      device.copy_within(at, state, n_bytes);
+    } else {
+      device.copy_within(state, at, n_bytes);
+    }
+    at += n_bytes;
+  }
+}
+
+void Inference::keep_states(const CacheEntry& from, int64_t place) {
+  move_states(from, place, StatesGo::to_place);
+}
+
+void Inference::restore_states(const CacheEntry& to, int64_t place) {
+  move_states(to, place, StatesGo::from_place);
 }
 
 void Inference::copy_sources(int64_t n_from, int64_t n_to) {

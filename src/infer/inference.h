@@ -96,7 +96,8 @@ class Inference {
   void copy_cache(const BatchSize& size, int64_t n_rows);
 
   // Rows [first, first + n) of an entry of one cache to an entry of another, of as many rows; not
-  // those of a source.
+  // those of a source. A recurrence's states (ir/caches.h) have no rows: here and below each is
+  // copied whole.
   struct CacheEntry {
     BatchSize size;
     int64_t entry = 0;
@@ -105,6 +106,10 @@ class Inference {
 
   // In a KV cache, every entry gets the first rows of entry from[entry], as they were before.
   void reorder_cache(const BatchSize& size, std::span<const int64_t> from, int64_t n_rows);
+
+  // States of recurrences: an entry's are kept at a place in [0, batch], and go back from there.
+  void keep_states(const CacheEntry& from, int64_t place);
+  void restore_states(const CacheEntry& to, int64_t place);
 
   // Results of encode for `n_from` sources become those of `n_to` entries, of n_to / n_from each.
   void copy_sources(int64_t n_from, int64_t n_to);
@@ -126,7 +131,11 @@ class Inference {
   FrozenFormat stored_;
   Program program_;
   std::unique_ptr<Arenas> arenas_;
-  std::unique_ptr<DeviceMemory> held_;  // of reorder_cache
+  enum class StatesGo : uint8_t { to_place, from_place };
+  void move_states(const CacheEntry& entry, int64_t place, StatesGo where);
+
+  std::unique_ptr<DeviceMemory> held_;         // of reorder_cache
+  std::unique_ptr<DeviceMemory> kept_states_;  // by place
   std::map<FunctionKey, std::unique_ptr<BoundPlan>> bound_;
 };
 

@@ -1,35 +1,24 @@
 #include "infer/text_model.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/error.h"
 #include "data/rows.h"
 #include "infer/batch_inputs.h"
 #include "infer/picture_prompt.h"
 #include "infer/recomputed_model.h"
-#include "ir/builder.h"
+#include "infer/text_states.h"
 #include "nn/shape.h"
 #include "passes/precision/recipe.h"
 
 namespace octet {
 namespace {
 
-// Tokens of each text at a time; of the fills also the larger ones whose rows the device can use.
-constexpr int64_t kFillChunks[] = {16, 128}, kLargeChunks[] = {512, 2048}, kScoredChunk = 16;
-
 int64_t longest(std::span<const TextChunk> chunks) {
   size_t most = 0;
   for (const TextChunk& chunk : chunks) most = std::max(most, chunk.tokens.size());
   return static_cast<int64_t>(most);
-}
-
-BatchSize encode_size(int64_t n_entries, int64_t capacity) {
-  return {.batch = n_entries, .seq = 1, .cache = capacity};
-}
-
-bool runs_one_alone(const ModelSpec& spec, const TextModelOptions& options) {
-  return options.runs_one_alone && options.n_entries > 1 && !model_def(spec.kind).sees_pictures &&
-         !has_source(spec);
 }
 
 class CachedModel : public TextModel {
@@ -42,6 +31,8 @@ class CachedModel : public TextModel {
         functions_(cached_functions(source.spec, options, machine.catalogue)),
         model_(source, functions_, machine),
         last_(static_cast<size_t>(options.n_entries)) {
+    if (has_state(filled(source.spec)))
+      states_.emplace(model_, BatchSize{.batch = n_entries(), .cache = capacity()});
     if (model_def(source.spec.kind).sees_pictures) pictures_.resize(last_.size());
   }
 
@@ -53,7 +44,8 @@ class CachedModel : public TextModel {
   void read_source(const Batch& rows) override {
     CHECK(rows.batch == n_sources());
     source_ = of_entries(rows);
-    BoundPlan& plan = model_.function(function::encode, encode_size(n_sources(), capacity()));
+    BoundPlan& plan =
+        model_.function(function::encode, {.batch = n_sources(), .seq = 1, .cache = capacity()});
     upload(plan, rows);
     plan.run();
     if (n_sources() < n_entries()) model_.copy_sources(n_sources(), n_entries());
@@ -61,16 +53,13 @@ class CachedModel : public TextModel {
 
   void fill(std::span<const TextChunk> chunks) override {
     check_chunks(chunks);
-    const int64_t n = longest(chunks);
-    for (int64_t from = 0; from < n;) {
-      const int64_t size = chunk_size(function::fill, n - from, is_alone(chunks));
-      run(function::fill, size, chunks, from);
-      from += size;
-    }
+    go_back(chunks);
+    read_on(chunks);
   }
 
   void logits(std::span<const TextChunk> chunks, const Visit& visit) override {
     check_chunks(chunks);
+    go_back(chunks);
     const int64_t n = longest(chunks);
     for (int64_t from = 0; from < n;) {
       const int64_t size = chunk_size(function::decode, n - from, is_alone(chunks));
@@ -92,6 +81,7 @@ class CachedModel : public TextModel {
   bool picks() const override { return picks_; }
   void pick(std::span<const TextChunk> chunks, const VisitPick& visit) override {
     check_chunks(chunks);
+    go_back(chunks);
     CHECK(picks_ && longest(chunks) == 1);
     const BoundPlan& plan = run(function::pick, 1, chunks, 0);
     const auto n = static_cast<size_t>(n_entries());
@@ -107,8 +97,10 @@ class CachedModel : public TextModel {
 
   void copy_prefix(int64_t n_tokens) override {
     CHECK(n_tokens >= 1 && n_tokens <= capacity());
+    if (states_) CHECK(n_tokens == states_->n_held(0));
     model_.copy_cache({.batch = n_entries(), .cache = capacity()}, n_tokens);
     for (Last& last : last_) last = last_.front();
+    if (states_) states_->share();
     alone_ = {};
   }
 
@@ -118,6 +110,7 @@ class CachedModel : public TextModel {
     const std::vector<Last> held = last_;
     for (size_t entry = 0; entry < last_.size(); ++entry)
       last_[entry] = held[static_cast<size_t>(from[entry])];
+    if (states_) states_->take_over(from);
     alone_ = {};
   }
 
@@ -134,6 +127,41 @@ class CachedModel : public TextModel {
       if (n <= (name == function::decode ? 1 : 3) * size) break;
     }
     return size;
+  }
+
+  void read_on(std::span<const TextChunk> chunks) {
+    const int64_t n = longest(chunks);
+    for (int64_t from = 0; from < n;) {
+      const int64_t size = chunk_size(function::fill, n - from, is_alone(chunks));
+      run(function::fill, size, chunks, from);
+      from += size;
+    }
+    for (const TextChunk& chunk : chunks)
+      if (states_) states_->keep(chunk.entry);
+  }
+
+  // States stand where the chunks begin.
+  void go_back(std::span<const TextChunk> chunks) {
+    if (!states_) return;
+    std::vector<TextStates::Again> again;
+    std::vector<TextChunk> missing;
+    again.reserve(chunks.size());
+    for (const TextChunk& chunk : chunks) {
+      if (chunk.first == states_->n_held(chunk.entry)) continue;
+      const TextStates::Again& one = again.emplace_back(states_->go_back(chunk.entry, chunk.first));
+      if (chunk.entry == alone_.entry) alone_ = {};
+      if (!one.tokens.empty()) missing.push_back({chunk.entry, one.first, one.tokens});
+    }
+    if (!missing.empty()) read_on(missing);
+  }
+
+  // Behind a row's tokens, where layers have states, there is no position.
+  std::vector<int32_t> positions(int64_t rows, int64_t size, const PositionRule& rule) const {
+    std::vector<int32_t> all = positions_of(rows, size, rule);
+    for (int64_t row = 0; states_ && row < rows; ++row)
+      std::fill(all.begin() + row * size + rule.held[static_cast<size_t>(row)],
+                all.begin() + (row + 1) * size, -1);
+    return all;
   }
 
   bool is_alone(std::span<const TextChunk> chunks) const {
@@ -155,18 +183,19 @@ class CachedModel : public TextModel {
     const auto tokens = chunk.tokens.subspan(static_cast<size_t>(from), static_cast<size_t>(n));
     const auto row = batch.ints("tokens").begin();
     std::fill(std::ranges::copy(tokens, row).out, row + size, tokens.back());
-    batch.set(positions_input(), positions_of(1, size, {.first = {first}, .held = {n}}));
+    batch.set(positions_input(), positions(1, size, {.first = {first}, .held = {n}}));
     BoundPlan& plan = model_.function(name, {.batch = 1, .seq = size, .cache = capacity()});
     upload(plan, batch);
     plan.run();
     model_.copy_rows(of_one, of_all, first, n);
     alone_.n_rows = first + n;
+    if (states_) states_->read(chunk.entry, tokens);
     last_[static_cast<size_t>(chunk.entry)] = {tokens.back(), static_cast<int32_t>(first + n - 1)};
     return plan;
   }
 
   // Tokens [from, from + size) of each chunk. What is left of a row repeats the entry's last token
-  // where it stands: the cache stays as it is.
+  // where it stands, or at no position: the cache stays as it is.
   const BoundPlan& run(std::string_view name, int64_t size, std::span<const TextChunk> chunks,
                        int64_t from) {
     if (is_alone(chunks)) return run_alone(name, size, chunks.front(), from);
@@ -195,11 +224,15 @@ class CachedModel : public TextModel {
         std::copy_n(chunk->tokens.begin() + from, n, row);
         last = {chunk->tokens[static_cast<size_t>(from + n - 1)],
                 static_cast<int32_t>(chunk->first + from + n - 1)};
+        if (states_) {
+          const auto of_call = chunk->tokens.subspan(static_cast<size_t>(from));
+          states_->read(chunk->entry, of_call.first(static_cast<size_t>(n)));
+        }
       }
       std::fill(row + n, row + size, last.token);
     }
     if (!pictures_.empty()) add_pictures(model_.spec(), pictures_, places, batch);
-    batch.set(positions_input(), positions_of(n_entries(), size, places));
+    batch.set(positions_input(), positions(n_entries(), size, places));
     BoundPlan& plan =
         model_.function(name, {.batch = n_entries(), .seq = size, .cache = capacity()});
     upload(plan, batch);
@@ -218,7 +251,8 @@ class CachedModel : public TextModel {
   Alone alone_;
   std::vector<FunctionKey> functions_;
   Inference model_;
-  std::vector<Last> last_;  // of each entry
+  std::vector<Last> last_;            // of each entry
+  std::optional<TextStates> states_;  // of a model that has some
   Batch source_;
   std::vector<EntryPictures> pictures_;  // of each entry, of a model that sees them
 };
@@ -250,62 +284,7 @@ class LoadedRecomputedModel : public RecomputedModel {
   Inference model_;
 };
 
-// True if there are kernels for a cache of this dtype.
-bool serves_cache(const Catalogue& catalogue, const ModelSpec& spec, Dtype dtype) {
-  Graph graph;
-  graph.phase = Phase::lowered;
-  Builder b(graph);
-  constexpr int64_t kRows = 16;
-  AttentionAttrs attrs{.kv_len = kRows, .heads = spec.heads, .kv_heads = spec.kv_heads};
-  attrs.head_dim = std::max(spec.head_dim, spec.global_head_dim);
-  attrs.window = spec.sliding_window;
-  attrs.softcap = spec.attention_softcap;
-  const auto input = [&](const char* name, Dtype type, Shape shape) {
-    return b.input(InputKind::batch, name, {.dtype = type, .shape = std::move(shape)});
-  };
-  const int64_t width = spec.kv_heads * attrs.head_dim;
-  const ValueId cache = input("cache", dtype, {kRows, width});
-  const ValueId positions = input("positions", Dtype::i32, {1});
-  const ValueId q = input("q", dtype, {1, spec.heads * attrs.head_dim});
-  b.emit1(OpCode::cache_write, CacheAttrs{.capacity = kRows},
-          {cache, input("x", dtype, {1, width}), positions});
-  b.emit_typed(OpCode::attention, attrs, {q, cache, cache, kNoValue, positions},
-               {dtype, Dtype::f32});
-  return std::ranges::all_of(
-      graph.nodes, [&](const Node& node) { return catalogue.choose(graph, node).has_value(); });
-}
-
 }  // namespace
-
-std::vector<FunctionKey> cached_functions(const ModelSpec& spec, const TextModelOptions& options,
-                                          const Catalogue& catalogue) {
-  std::vector<FunctionKey> keys;
-  if (runs_one_alone(spec, options)) {
-    CHECK(!options.picks);
-    TextModelOptions one = options;
-    one.n_entries = 1;
-    keys = cached_functions(spec, one, catalogue);
-  }
-  const auto add = [&](std::string_view name, int64_t seq) {
-    const FunctionKey key{name,
-                          {.batch = options.n_entries,
-                           .seq = std::min(seq, options.capacity),
-                           .cache = options.capacity}};
-    if (std::ranges::find(keys, key) == keys.end()) keys.push_back(key);
-  };
-  add(function::decode, 1);
-  if (options.picks) add(function::pick, 1);
-  if (options.logits == LogitsFor::scoring) add(function::decode, kScoredChunk);
-  for (const int64_t size : kFillChunks) add(function::fill, size);
-  for (const int64_t size : kLargeChunks) {
-    if (options.n_entries * size <= catalogue.target().rows_to_fill) add(function::fill, size);
-  }
-  if (has_source(spec)) {
-    const int64_t n = options.n_sources > 0 ? options.n_sources : options.n_entries;
-    keys.push_back({function::encode, encode_size(n, options.capacity)});
-  }
-  return keys;
-}
 
 void TextModel::check_chunks(std::span<const TextChunk> chunks) const {
   for (const TextChunk& chunk : chunks) {
@@ -375,10 +354,6 @@ std::unique_ptr<TextModel> make_text_model(const ModelSource& source,
   if (model_def(source.spec.kind).is_recurrent)
     return make_recomputed_model(source, options, machine);
   const Dtype dtype = find_recipe(source.recipe).compute;
-  if (has_state(filled(source.spec))) {
-    machine.log.warning("the gated delta rule has no cache: every token runs its whole text");
-    return make_recomputed_model(source, options, machine);
-  }
   if (serves_cache(machine.catalogue, filled(source.spec), dtype)) {
     return make_cached_model(source, options, machine);
   }

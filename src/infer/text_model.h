@@ -4,7 +4,9 @@
 // Two kinds. Over a KV cache (functions fill and decode, compile/functions.h) a token costs one
 // pass of one token; without one, for devices that have no kernels for a cache, it costs a pass
 // over its whole text. In fp32 and bf16 on the CPU a text's logits do not depend on the texts
-// beside it, on how it was cut into chunks, nor on the kind.
+// beside it, on how it was cut into chunks, nor on the kind; but for the last bits where layers
+// have states (nn/shape.h, has_state). Of these a text that goes back may be read again from its
+// beginning.
 #pragma once
 
 #include <functional>
@@ -110,6 +112,12 @@ struct TextModelOptions {
 std::unique_ptr<TextModel> make_text_model(const ModelSource& source,
                                            const TextModelOptions& options,
                                            const TextMachine& machine);
+
+// True if a text that goes on by itself is to cost a pass of one text, and can.
+bool runs_one_alone(const ModelSpec& spec, const TextModelOptions& options);
+
+// True if there are kernels for a cache of this dtype.
+bool serves_cache(const Catalogue& catalogue, const ModelSpec& spec, Dtype dtype);
 
 // The functions of a model over a KV cache.
 std::vector<FunctionKey> cached_functions(const ModelSpec& spec, const TextModelOptions& options,

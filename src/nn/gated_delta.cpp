@@ -4,12 +4,12 @@
 #include <bit>
 #include <cmath>
 
-#include "base/error.h"
+#include "nn/text_state.h"
 
 namespace octet {
 namespace {
 
-constexpr int64_t kChunk = 64;
+constexpr int64_t kChunk = 32;
 constexpr double kLengthEps = 1e-6;
 
 // Batch B, heads H of values, n chunks of c tokens, P = B H, M = P n.
@@ -23,30 +23,30 @@ class DeltaRule {
     rows_ = batch_ * x.value_heads;
   }
 
-  ValueId run() {
-    read_documents();
+  ValueId run(TextState* text) {
+    if (text == nullptr) {
+      read_documents();
+    } else {
+      counts_ = text->counts();
+      state_ = b_.reshape(text->first(), {rows_, x_.key_dim, x_.value_dim});
+    }
     const double scale = 1 / std::sqrt(static_cast<double>(x_.key_dim));
-    const ValueId q = b_.scaled(keys(x_.q), scale), k = keys(x_.k);
-    const ValueId v = chunked(heads(x_.v, x_.value_heads, x_.value_dim), x_.value_dim);
-    const ValueId beta = numbers(x_.beta), sums = cumulated(numbers(x_.log_decay));
-    const ValueId k_beta = times_rows(k, beta), v_beta = times_rows(v, beta);
-    const ValueId decays = pair_decays(sums);
-    const ValueId solved = inverse(b_.mul(product(k_beta, k, Transposed::second), decays));
-    const ValueId seen = triangle(false);
-    const ValueId scores = b_.mul(b_.mul(product(q, k, Transposed::second), decays), seen);
-    const ValueId since_start = masked(b_.unary(OpCode::exp, sums), reads_state_);
-    const ValueId last = at(sums, 1, chunk_ - 1);
-    const ValueId behind = b_.sub(b_.broadcast(last, b_.shape(sums), {0}), sums);
-    parts_ = {.q = times_rows(q, since_start),
-              .k = times_rows(k, masked(b_.unary(OpCode::exp, behind), is_kept_)),
-              .v = product(solved, v_beta),
-              .known = product(solved, times_rows(k_beta, since_start)),
-              .scores = scores,
-              .decay = masked(b_.unary(OpCode::exp, last), passes_)};
-    return scanned();
+    const Chunks x = {.q = keys(x_.q, scale),
+                      .k = keys(x_.k, 1),
+                      .v = chunked(heads(x_.v, x_.value_heads, x_.value_dim), x_.value_dim),
+                      .log_decay = numbers(counted(x_.log_decay)),
+                      .beta = numbers(counted(x_.beta))};
+    const ValueId y = text_rows(text != nullptr && seq_ == 1 ? of_one_token(x) : of_chunks(x));
+    if (text != nullptr)
+      text->next(b_.reshape(state_, {batch_, x_.value_heads, x_.key_dim, x_.value_dim}));
+    return y;
   }
 
  private:
+  // [M, c, .] and [M, c].
+  struct Chunks {
+    ValueId q = kNoValue, k = kNoValue, v = kNoValue, log_decay = kNoValue, beta = kNoValue;
+  };
   struct Parts {
     ValueId q = kNoValue, k = kNoValue, v = kNoValue, known = kNoValue, scores = kNoValue,
             decay = kNoValue;
@@ -65,6 +65,9 @@ class DeltaRule {
                                  .trans_b = which == Transposed::second};
     return b_.emit1(OpCode::batched_gemm, attrs, {x, y});
   }
+  ValueId product_plus(ValueId x, ValueId y, ValueId addend) {
+    return b_.emit1(OpCode::batched_gemm, BatchedGemmAttrs{}, {x, y, addend});
+  }
   ValueId times_rows(ValueId x, ValueId factors) {
     return b_.mul(x, b_.broadcast(factors, b_.shape(x), {0, 1}));
   }
@@ -80,16 +83,22 @@ class DeltaRule {
     if (more > 0) x = b_.concatenate({x, b_.fill({batch_, x_.value_heads, more, width}, 0)}, 2);
     return b_.reshape(x, {rows_ * chunks_, chunk_, width});
   }
+  // x [B*T, H], 0 of tokens that do not count.
+  ValueId counted(ValueId x) {
+    if (counts_ == kNoValue) return x;
+    return b_.mul(x, b_.broadcast(b_.reshape(counts_, {batch_ * seq_}), b_.shape(x), {0}));
+  }
   // [B*T, H] -> [M, c]
   ValueId numbers(ValueId x) {
     return b_.reshape(chunked(heads(x, x_.value_heads, 1), 1), {rows_ * chunks_, chunk_});
   }
-  // Of length 1, for each head of values.
-  ValueId keys(ValueId x) {
+  // Of this length, for each head of values.
+  ValueId keys(ValueId x, double length) {
     const ValueId apart = heads(x, x_.key_heads, x_.key_dim);
     const Shape shape = b_.shape(apart);
     const ValueId squares = b_.reduce_sum(b_.unary(OpCode::square, apart), {3});
-    const ValueId inverse = b_.unary(OpCode::rsqrt, b_.plus(squares, kLengthEps));
+    ValueId inverse = b_.unary(OpCode::rsqrt, b_.plus(squares, kLengthEps));
+    if (length != 1) inverse = b_.scaled(inverse, length);
     ValueId unit = b_.mul(apart, b_.broadcast(inverse, shape, {0, 1, 2}));
     const int64_t group = x_.value_heads / x_.key_heads;
     if (group > 1) {
@@ -106,38 +115,34 @@ class DeltaRule {
     return b_.select(condition, one, none);
   }
   // [c, c]: 1 where the column is before the row, or is it.
-  ValueId lower(bool is_strict) {
+  ValueId lower() {
     const Shape square{chunk_, chunk_};
-    const ValueId row = b_.iota(square, 0), column = b_.iota(square, 1);
-    return ones_where(is_strict ? b_.less(column, row)
-                                : b_.binary(OpCode::less_equal, column, row));
+    return ones_where(b_.binary(OpCode::less_equal, b_.iota(square, 1), b_.iota(square, 0)));
   }
   Shape squares() const { return {rows_ * chunks_, chunk_, chunk_}; }
   // The same for each chunk, within documents.
-  ValueId triangle(bool is_strict) {
-    return masked(b_.broadcast(lower(is_strict), squares(), {1, 2}), is_same_);
-  }
+  ValueId seen_tokens() { return masked(b_.broadcast(lower(), squares(), {1, 2}), is_same_); }
   // Sums of all places up to each.
-  ValueId cumulated(ValueId x) { return b_.gemm(x, lower(false), {.trans_b = true}); }
+  ValueId cumulated(ValueId x) { return b_.gemm(x, lower(), {.trans_b = true}); }
   // What is left at a row's place of a column's before it; 1 above the diagonal.
   ValueId pair_decays(ValueId sums) {
     const ValueId later = b_.broadcast(sums, squares(), {0, 1});
-    const ValueId earlier = b_.broadcast(sums, squares(), {0, 2});
-    const ValueId difference = b_.sub(later, earlier);
+    const ValueId difference = b_.sub(later, b_.transpose(later, {0, 2, 1}));
     return b_.unary(OpCode::exp, b_.minimum(difference, b_.fill_like(difference, 0)));
   }
 
   // Of I + what x has below the diagonal. X, the inverse of its blocks of s by s along the
   // diagonal, gives that of twice their size: X - X (x's blocks between two of them) X.
   ValueId inverse(ValueId x) {
-    x = b_.mul(x, triangle(true));
     const Shape square{chunk_, chunk_};
     const ValueId row = b_.iota(square, 0), column = b_.iota(square, 1);
     const ValueId unit = ones_where(b_.equal(row, column));
     ValueId known = b_.broadcast(unit, squares(), {1, 2});
     for (int64_t size = 1; size < chunk_; size *= 2) {
       const ValueId between = b_.mul(x, b_.broadcast(between_blocks(size), squares(), {1, 2}));
-      known = b_.sub(known, product(product(known, between), known));
+      // Blocks of one number are 1.
+      const ValueId more = size == 1 ? between : product(product(known, between), known);
+      known = b_.sub(known, more);
     }
     return known;
   }
@@ -191,35 +196,96 @@ class DeltaRule {
     return b_.reshape(all, shape);
   }
 
-  // A chunk of all rows, [M, ...] -> [P, ...].
-  ValueId of_chunk(ValueId x, int64_t i) {
-    Shape shape = b_.shape(x);
-    shape.insert(shape.begin() + 1, chunks_);
-    shape[0] = rows_;
-    return at(b_.reshape(x, shape), 1, i);
+  // As the rule is written.
+  ValueId of_one_token(const Chunks& x) {
+    const ValueId decay = b_.unary(OpCode::exp, b_.reshape(x.log_decay, {rows_}));
+    const ValueId left = b_.mul(state_, b_.broadcast(decay, b_.shape(state_), {0}));
+    const ValueId news = times_rows(b_.sub(x.v, product(x.k, left)), x.beta);
+    state_ = b_.add(left, product(x.k, news, Transposed::first));
+    return product(x.q, state_);
   }
 
-  // From chunk to chunk.
+  // y [M, c, value_dim]; state_ becomes the one behind the last chunk, where there was one.
+  ValueId of_chunks(const Chunks& x) {
+    const ValueId sums = cumulated(x.log_decay);
+    const ValueId k_beta = times_rows(x.k, x.beta), v_beta = times_rows(x.v, x.beta);
+    const ValueId decays = b_.mul(pair_decays(sums), seen_tokens());
+    const ValueId solved = inverse(b_.mul(product(k_beta, x.k, Transposed::second), decays));
+    const ValueId scores = b_.mul(product(x.q, x.k, Transposed::second), decays);
+    const ValueId since_start = masked(b_.unary(OpCode::exp, sums), reads_state_);
+    const ValueId last = at(sums, 1, chunk_ - 1);
+    const ValueId behind = b_.sub(b_.broadcast(last, b_.shape(sums), {0}), sums);
+    parts_ = {.q = times_rows(x.q, since_start),
+              .k = times_rows(x.k, masked(b_.unary(OpCode::exp, behind), is_kept_)),
+              .v = product(solved, v_beta),
+              .known = product(solved, times_rows(k_beta, since_start)),
+              .scores = scores,
+              .decay = masked(b_.unary(OpCode::exp, last), passes_)};
+    return chunks_ == 1 ? of_one_chunk() : scanned();
+  }
+
+  ValueId of_one_chunk() {
+    if (state_ == kNoValue) return product(parts_.scores, parts_.v);
+    const ValueId v = b_.sub(parts_.v, product(parts_.known, state_));
+    const ValueId y = product_plus(parts_.scores, v, product(parts_.q, state_));
+    const ValueId decay = b_.broadcast(parts_.decay, b_.shape(state_), {0});
+    state_ = b_.add(b_.mul(state_, decay), product(parts_.k, v, Transposed::first));
+    return y;
+  }
+
+  // The same of many chunks. From one to the next a state becomes
+  //   decay S + k^T (v - known S) = (decay - k^T known) S + k^T v
+  // whose matrices, and what is read of the states, are made of all chunks at once.
   ValueId scanned() {
-    ValueId state = kNoValue;  // [P, key_dim, value_dim]
-    ValueIds outputs;
-    for (int64_t i = 0; i < chunks_; ++i) {
-      ValueId v = of_chunk(parts_.v, i);
-      if (state != kNoValue) v = b_.sub(v, product(of_chunk(parts_.known, i), state));
-      ValueId o = product(of_chunk(parts_.scores, i), v);
-      if (state != kNoValue) o = b_.add(o, product(of_chunk(parts_.q, i), state));
-      outputs.push_back(o);
-      if (i + 1 == chunks_) break;
-      ValueId next = product(of_chunk(parts_.k, i), v, Transposed::first);
-      if (state != kNoValue) {
-        const ValueId decay = b_.broadcast(of_chunk(parts_.decay, i), b_.shape(state), {0});
-        next = b_.add(next, b_.mul(state, decay));
-      }
-      state = next;
+    const int64_t m = rows_ * chunks_, keys = x_.key_dim;
+    const Shape square{m, keys, keys};
+    const ValueId places = b_.iota({keys, keys}, 0);
+    const ValueId unit = ones_where(b_.equal(places, b_.iota({keys, keys}, 1)));
+    const ValueId decay =
+        b_.mul(b_.broadcast(parts_.decay, square, {0}), b_.broadcast(unit, square, {1, 2}));
+    const ValueId passed = b_.sub(decay, product(parts_.k, parts_.known, Transposed::first));
+    const ValueId added = product(parts_.k, parts_.v, Transposed::first);
+    const ValueIds factors = apart(passed), addends = apart(added);
+    ValueIds states = {state_ == kNoValue ? b_.fill({rows_, keys, x_.value_dim}, 0) : state_};
+    for (size_t i = 0; i < factors.size(); ++i) {
+      const bool is_zero = i == 0 && state_ == kNoValue;
+      states.push_back(is_zero ? addends[i] : product_plus(factors[i], states[i], addends[i]));
     }
-    ValueId all = outputs.size() == 1 ? outputs[0] : b_.concatenate(outputs, 1);
+    state_ = states.back();
+    states.pop_back();
+    const ValueId before = b_.reshape(b_.concatenate(states, 1), {m, keys, x_.value_dim});
+    const ValueId v = b_.sub(parts_.v, product(parts_.known, before));
+    return product_plus(parts_.scores, v, product(parts_.q, before));
+  }
+
+  // x [M, d, w] as its chunks, [P, d, w] each: by halves, so that a gradient's sums are of halves.
+  ValueIds apart(ValueId x) {
+    const Shape shape = b_.shape(x);
+    const Shape of_one{rows_, shape[1], shape[2]};
+    ValueIds parts = {b_.reshape(x, {rows_, chunks_, shape[1], shape[2]})};
+    for (bool is_done = false; !is_done;) {
+      is_done = true;
+      ValueIds halves;
+      for (const ValueId part : parts) {
+        const int64_t n = b_.shape(part)[1], half = n / 2;
+        if (n == 1) {
+          halves.push_back(part);
+          continue;
+        }
+        is_done = is_done && n == 2;
+        halves.push_back(b_.slice(part, 1, 0, half));
+        halves.push_back(b_.slice(part, 1, half, n - half));
+      }
+      parts = std::move(halves);
+    }
+    for (ValueId& part : parts) part = b_.reshape(part, of_one);
+    return parts;
+  }
+
+  // [M, c, value_dim] -> [B*T, value_heads * value_dim]
+  ValueId text_rows(ValueId y) {
     const int64_t padded = chunks_ * chunk_;
-    all = b_.reshape(all, {batch_, x_.value_heads, padded, x_.value_dim});
+    ValueId all = b_.reshape(y, {batch_, x_.value_heads, padded, x_.value_dim});
     if (padded > seq_) all = b_.slice(all, 2, 0, seq_);
     return b_.reshape(b_.transpose(all, {0, 2, 1, 3}),
                       {batch_ * seq_, x_.value_heads * x_.value_dim});
@@ -229,6 +295,7 @@ class DeltaRule {
   Builder& b_;
   const GatedDelta& x_;
   int64_t batch_, seq_ = 0, chunk_ = 0, chunks_ = 0, rows_ = 0;
+  ValueId counts_ = kNoValue, state_ = kNoValue;  // [P, key_dim, value_dim]
   ValueId is_same_ = kNoValue, reads_state_ = kNoValue, is_kept_ = kNoValue, passes_ = kNoValue;
   Parts parts_;
 };
@@ -236,13 +303,33 @@ class DeltaRule {
 }  // namespace
 
 ValueId gated_delta_rule(Blocks& blocks, const GatedDelta& x) {
-  if (blocks.size().cache > 0) {
-    throw Error(ErrorCode::invalid_argument,
-                "[model] expected layers whose keys and values a cache holds, got the gated delta "
-                "rule");
-  }
-  return DeltaRule(blocks, x).run();
+  if (blocks.size().cache == 0) return DeltaRule(blocks, x).run(nullptr);
+  TextState state(blocks, "sd", {blocks.size().batch, x.value_heads, x.key_dim, x.value_dim});
+  return DeltaRule(blocks, x).run(&state);
 }
+
+namespace {
+
+// x [B, T, C] behind the `n` inputs before it, of which it keeps those behind the last that counts.
+ValueId behind_last_inputs(Blocks& blocks, ValueId x, int64_t n) {
+  Builder& b = blocks.builder();
+  const Shape shape = b.shape(x);
+  const int64_t batch = shape[0], seq = shape[1], channels = shape[2];
+  if (blocks.size().cache == 0) return b.concatenate({b.fill({batch, n, channels}, 0), x}, 1);
+  TextState state(blocks, "sx", {batch, n, channels});
+  const ValueId all = b.concatenate({state.first(), x}, 1);
+  // Row i of what is kept is row i + the number of tokens that count.
+  const Shape rows{batch, n, n + seq};
+  const ValueId n_counted = b.broadcast(b.reduce_sum(state.counts(), {1}), rows, {0});
+  const auto numbers = [&](int64_t axis) { return b.unary(OpCode::cast, b.iota(rows, axis)); };
+  const ValueId is_kept = b.equal(numbers(2), b.add(numbers(1), n_counted));
+  const ValueId none = b.fill(rows, 0), one = b.fill(rows, 1);
+  const ValueId kept = b.select(is_kept, one, none);
+  state.next(b.emit1(OpCode::batched_gemm, BatchedGemmAttrs{}, {kept, all}));
+  return all;
+}
+
+}  // namespace
 
 ValueId causal_convolution(Blocks& blocks, ValueId x, ValueId weight) {
   Builder& b = blocks.builder();
@@ -251,14 +338,14 @@ ValueId causal_convolution(Blocks& blocks, ValueId x, ValueId weight) {
   const int64_t channels = rows[1], width = b.shape(weight)[1];
   const bool is_isolated = blocks.input_or_none("doc_starts") != kNoValue;
   const ValueId places = b.iota({rows[0], width}, 1);
+  const int64_t n_before = width - 1;
+  const ValueId all =
+      n_before == 0 ? x
+                    : behind_last_inputs(blocks, b.reshape(x, {batch, seq, channels}), n_before);
   ValueId sum = kNoValue;
-  for (int64_t i = 0; i < std::min(width, seq); ++i) {
+  for (int64_t i = 0; i < width; ++i) {
     ValueId shifted = x;
-    if (i > 0) {
-      const ValueId kept = b.slice(b.reshape(x, {batch, seq, channels}), 1, 0, seq - i);
-      const ValueId before = b.fill({batch, i, channels}, 0);
-      shifted = b.reshape(b.concatenate({before, kept}, 1), rows);
-    }
+    if (i > 0) shifted = b.reshape(b.slice(all, 1, n_before - i, seq), rows);
     if (i > 0 && is_isolated) {
       const ValueId place = b.reshape(b.slice(places, 1, i, 1), {rows[0]});
       const ValueId is_other = b.less(blocks.input("positions"), place);

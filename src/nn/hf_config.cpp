@@ -53,6 +53,7 @@ std::set<std::string_view> known_keys(const ModelDef& def) {
   known.insert(std::begin(kReadElsewhere), std::end(kReadElsewhere));
   known.insert({"auto_map", "layer_types", "no_rope_layers", "pad_token_id"});
   if (def.full_every > 0) known.insert(kWindowPattern);
+  if (find_hf_key(def, "linear_layers") != nullptr) known.insert(kAttentionInterval);
   known.insert(std::begin(kRopeObjects), std::end(kRopeObjects));
   if (def.sees_pictures) known.insert({kTextPart, kVisionPart, kPictureLength});
   for (const HfKey& key : hf_keys_of(def)) known.insert({key.key, key.newer, key.older, key.gate});
@@ -83,8 +84,7 @@ class Reader {
     }
     for (const HfNeutral& neutral : neutrals_of(def)) expect_neutral(def, neutral);
     if (json_.has("no_rope_layers")) read_no_rope_layers(def, json_, spec_);
-    if (!json_.has(kLayerTypesKey)) take_usual_layers(def, json_, spec_);
-    if (json_.has(kLayerTypesKey)) read_layer_types(def, json_, spec_);
+    (json_.has(kLayerTypesKey) ? read_layer_types : take_usual_layers)(def, json_, spec_);
     if (const auto fault = fault_of(spec_))
       bad(name_here(def, fault->field), fault->expected_of(name_here(def, fault->other)),
           fault->got);

@@ -73,8 +73,12 @@ void read_no_rope_layers(const ModelDef& def, const JsonObject& json, ModelSpec&
 }
 
 void take_usual_layers(const ModelDef& def, const JsonObject& json, ModelSpec& spec) {
-  if (find_hf_key(def, "linear_layers") != nullptr)
-    spec.linear_layers = all_but_every(kAttentionEvery, spec.layers);
+  if (find_hf_key(def, "linear_layers") != nullptr) {
+    const bool has_key = json.has(kAttentionInterval);
+    const int64_t every = has_key ? json.integer(kAttentionInterval) : kAttentionEvery;
+    if (every < 1) bad_key(json, kAttentionInterval, "1 or more", fmt::to_string(every));
+    spec.linear_layers = all_but_every(every, spec.layers);
+  }
   if (find_hf_key(def, kLayerTypes.field) == nullptr) return;
   if (def.full_every == 0 || !json.has(kWindowPattern)) return;
   const int64_t every = json.integer(kWindowPattern);

@@ -11,6 +11,7 @@ namespace octet {
 
 inline constexpr const char *kLayerTypesKey = "layer_types",
                             *kWindowPattern = "sliding_window_pattern",
+                            *kAttentionInterval = "full_attention_interval",
                             *kLayerConfig = "per_layer_config";
 inline constexpr const char *kFullLayers = "full_attention", *kWindowLayers = "sliding_attention",
                             *kLinearLayers = "linear_attention";
@@ -27,8 +28,8 @@ bool has_rope_by_layer(const ModelDef& def, const JsonObject& json);
 void expect_rope_of_layers(const ModelDef& def, const JsonObject& json);
 // A 1 for each layer with rotary positions: every n-th must be without.
 void read_no_rope_layers(const ModelDef& def, const JsonObject& json, ModelSpec& spec);
-// Without layer_types: all layers but each n-th have a window, by a key or by the kind, or are of
-// the gated delta rule.
+// Without layer_types: all layers but each n-th have a window, or are of the gated delta rule, by a
+// key or by the kind.
 void take_usual_layers(const ModelDef& def, const JsonObject& json, ModelSpec& spec);
 // Which layers have a sliding window: from one on, or one by one where the model has that; or which
 // are of the gated delta rule.

@@ -131,9 +131,12 @@ heads of layers with full attention are read; `per_layer_config`, which transfor
 the latter, must say the same of all of these layers, and rotary positions there are
 `proportional`. `layer_scalar` is not trained. In a cache, layers that share keys and values each
 hold them; tensors of their own keys and values are passed over. `qwen3_5_text` is dense, too: the
-gated delta rule is computed in chunks of 64 tokens by GEMMs in f32, on a CPU and on a GPU. Its
-state is in no cache: in generation every token runs its whole text, with a warning. Heads of
-several tokens ahead (`mtp.*`) are passed over.
+gated delta rule is computed in chunks of 32 tokens by GEMMs in f32, on a CPU and on a GPU. Its
+state and the last inputs of its convolution are in the cache, so that a token costs one pass of
+one token; a text that goes back to an earlier token (a turn of `generate --chat` that was changed,
+tasks whose texts begin alike) may be read again from its beginning. `layer_types` says which
+layers have it, without it `full_attention_interval`. Heads of several tokens ahead (`mtp.*`) are
+passed over.
 [adding/model.md](adding/model.md) says how to add a model.
 
 `t5`, `mt5` and `marian` ([translation.md](translation.md)): tables of embeddings beside

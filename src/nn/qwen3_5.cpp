@@ -29,7 +29,6 @@ constexpr HfKey kKeys[] = {
     {.field = "linear_value_dim", .key = "linear_value_head_dim", .absent = 128},
     {.field = "conv_width", .key = "linear_conv_kernel_dim", .absent = 4}};
 constexpr HfNeutral kNeutrals[] = {{.key = "attn_output_gate", .value = "true"},
-                                   {.key = "full_attention_interval", .value = "4"},
                                    {.key = "mamba_ssm_dtype", .value = "\"float32\""}};
 
 std::optional<ModelFault> fault(const ModelSpec& full) {

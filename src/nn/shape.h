@@ -46,7 +46,7 @@ std::vector<int64_t> all_but_every(int64_t n, int64_t layers);
 // The n of layers of the gated delta rule: every n-th is of attention.
 inline constexpr int64_t kAttentionEvery = 4;
 
-// Whether a layer has a state of the tokens before, which no cache holds.
+// True if a layer has a state of the tokens before, which does not go back (nn/gated_delta.h).
 bool has_state(const ModelSpec& full);
 
 // The row of position 0 in a table of positions: roberta's is the one behind its padding's.

@@ -340,8 +340,7 @@ void prove_run(const RunConfig& config, const ModelSpec& spec, const Prover& pro
     const ModelSpec small = small_model(spec, size, layers);
     const ProgramOptions options = small_options(config, small, size, own);
     prove_small(options, small, RunInputs(small_config(config, small, size), small), prover);
-    const bool has_cache = model_def(small.kind).writes_text && !has_state(small);
-    if (has_cache) prove_generation(options, small, prover);
+    if (model_def(small.kind).writes_text) prove_generation(options, small, prover);
   }
 }
 

@@ -17,7 +17,7 @@ class Origins {
   explicit Origins(const Graph& graph) : graph_(graph), by_value_(graph.values.size()) {
     for (const GraphInput& input : graph.inputs)
       at(input.value) = input.kind == InputKind::batch || is_number(input.value) ? Origin::constant
-                        : input.kind == InputKind::statistic                     ? Origin::f32
+                        : is_f32_input(input.kind)                               ? Origin::f32
                                                                                  : Origin::other;
     for (const Node& node : graph.nodes) {
       const Origin origin = of(node);
@@ -31,6 +31,10 @@ class Origins {
     }
   }
   Origin operator[](ValueId id) const { return by_value_[id]; }
+
+  static bool is_f32_input(InputKind kind) {
+    return kind == InputKind::statistic || kind == InputKind::state;
+  }
 
  private:
   Origin& at(ValueId id) { return by_value_[id]; }

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "compile/compose.h"
 #include "ir/builder.h"
+#include "ir/caches.h"
 #include "ir/parse.h"
 #include "ir/print.h"
 

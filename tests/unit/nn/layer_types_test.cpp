@@ -47,6 +47,27 @@ TEST(LayerTypes, sliding_windows_of_either_spelling) {
   EXPECT_EQ(windows("gemma3_text", R"(,"sliding_window_pattern":2)" + types), (Layers{0, 0, 1}));
 }
 
+// A list says it, else every n-th layer is of attention, as in transformers.
+TEST(LayerTypes, layers_of_the_gated_delta_rule) {
+  using Layers = std::vector<int64_t>;
+  const auto layers = [](const std::string& more) {
+    return parse_hf_config(
+               R"({"model_type":"qwen3_5_text","hidden_size":64,"intermediate_size":172,)"
+               R"("num_hidden_layers":4,"num_attention_heads":8,"vocab_size":512)" +
+                   more + "}",
+               "c")
+        .linear_layers;
+  };
+  const std::string types = R"(,"layer_types":["full_attention","linear_attention",)"
+                            R"("linear_attention","full_attention"])";
+  EXPECT_EQ(layers(""), (Layers{1, 1, 1, 0}));
+  EXPECT_EQ(layers(R"(,"full_attention_interval":2)"), (Layers{1, 0, 1, 0}));
+  EXPECT_EQ(layers(R"(,"full_attention_interval":8)"), (Layers{1, 1, 1, 1}));
+  EXPECT_EQ(layers(types + R"(,"full_attention_interval":2)"), (Layers{0, 1, 1, 0}));
+  EXPECT_EQ(error_of([&] { layers(R"(,"full_attention_interval":0)"); }),
+            "[config.json] c: 'full_attention_interval': expected 1 or more, got 0");
+}
+
 // Transformers 5 has an object for each sort of layer, older files a key for the windows' base.
 TEST(LayerTypes, angles_that_differ_by_layer) {
   const auto read = [](const std::string& more) {

@@ -166,6 +166,24 @@ bool sums_leading_axes(const NodeView& view) {
   return !axes.empty() && all_f32_or_bf16(view) && rows_that_vanish(view).rows > 0;
 }
 
+// The axes that vanish are the last ones, what is left counts rows.
+bool sums_trailing_axes(const NodeView& view) {
+  const Shape& axes = view.attrs<AxesAttrs>().axes;
+  const size_t n_left = view.in(Unary::x).shape.size() - axes.size();
+  for (size_t i = 0; i < axes.size(); ++i) {
+    if (axes[i] != static_cast<int64_t>(n_left + i)) return false;
+  }
+  return !axes.empty() && is_f32_or_bf16(view.in(Unary::x).dtype) &&
+         view.out(Unary::y).dtype == Dtype::f32 && view.out(Unary::y).n_elems() > 0;
+}
+LaunchFn prepare_row_sums(const NodeView& view, Context& context) {
+  const int64_t rows = view.out(Unary::y).n_elems();
+  const RowShape shape{.rows = rows, .cols = view.in(Unary::x).n_elems() / rows};
+  return launcher(view, context, [shape](const Call& call) {
+    row_sums(call.in(Unary::x), call.result<float>(Unary::y), shape, call.pool);
+  });
+}
+
 bool sums_all(const NodeView& view) {
   return is_f32_or_bf16(view.in(Unary::x).dtype) && view.out(Unary::y).dtype == Dtype::f32 &&
          view.out(Unary::y).n_elems() == 1;
@@ -229,6 +247,7 @@ const Binding kElementwiseBindings[] = {
     {{OpCode::reduce_sum, "simd", sums_all, reduce_bytes}, prepare_sum},
     {{OpCode::reduce_sum, "columns", sums_leading_axes, columns_scratch<rows_that_vanish>},
      prepare_columns<rows_that_vanish>},
+    {{OpCode::reduce_sum, "rows", sums_trailing_axes}, prepare_row_sums},
     {{OpCode::argmax, "rows", finds_in_rows}, prepare_argmax},
 };
 

@@ -1,6 +1,10 @@
 #include "backends/cpu/gemm/gemm.h"
 
+#include <memory>
+#include <vector>
+
 #include "backends/cpu/bind/launch.h"
+#include "backends/cpu/gemm/tile_gemm.h"
 
 namespace octet::cpu {
 namespace {
@@ -67,34 +71,86 @@ GemmSpec batched_spec(const NodeView& view) {
           .trans_b = transpose_if(attrs.trans_b)};
 }
 
-// One after another, each as if it were alone: bits do not depend on the batch.
-LaunchFn batched_prepare(const NodeView& view, Context& context) {
-  const GemmSpec spec = batched_spec(view);
-  return launcher(
-      view, context,
-      [spec, gemm = Gemm(spec, context.pool.n_threads()), n = view.out(BatchedGemm::y).shape[0],
-       factor = static_cast<float>(view.attrs<BatchedGemmAttrs>().factor)](const Call& call) {
-        for (int64_t i = 0; i < n; ++i) {
-          const int64_t n_y = i * spec.m * spec.n;
-          gemm.launch({.a = offset(call.in(BatchedGemm::a), i * spec.m * spec.k).data,
-                       .b = offset(call.in(BatchedGemm::b), i * spec.n * spec.k).data,
-                       .c = offset(call.out(BatchedGemm::y), n_y).data,
-                       .alpha = &factor,
-                       .addend = offset(call.in(BatchedGemm::c), n_y),
-                       .scratch = call.args.scratch},
-                      call.pool);
-        }
-      });
+// A thread is idle where matrices that are one tile or few are multiplied one after another: each
+// of these is one thread's, beside the others.
+bool is_of_one_thread(const GemmSpec& spec, int64_t n, int n_threads) {
+  constexpr int64_t kSmallProduct = int64_t{1} << 21;
+  const bool is_small = spec.m * spec.n * spec.k <= kSmallProduct;
+  return is_small && (n >= n_threads || spec.m * spec.n <= kTileRows * kTileColumns);
 }
 
-template <GemmSpec (*kSpec)(const NodeView&)>
-int64_t scratch_of(const NodeView& view) {
-  return static_cast<int64_t>(Gemm(kSpec(view), view.target.n_threads).scratch_bytes());
+// Products of the batch, each as if it were alone: bits do not depend on the batch.
+class BatchedGemmKernel {
+ public:
+  BatchedGemmKernel(const GemmSpec& spec, int64_t n, int n_threads) : spec_(spec), n_(n) {
+    const bool is_shared = !is_of_one_thread(spec, n, n_threads);
+    for (int i = 0; i < (is_shared ? 1 : n_threads); ++i) {
+      gemms_.emplace_back(spec, is_shared ? n_threads : 1);
+    }
+    if (!is_shared) alone_ = std::make_shared<ThreadPool>(1);
+  }
+
+  int64_t scratch_bytes() const { return static_cast<int64_t>(gemms_.size()) * own_bytes(); }
+
+  void launch(const Call& call, float factor) const {
+    if (alone_ == nullptr) {
+      for (int64_t i = 0; i < n_; ++i) launch_one(call, factor, {i, 0}, call.pool);
+      return;
+    }
+    for_tiles(call.pool, n_, [&](int64_t i, int thread) {
+      launch_one(call, factor, {i, static_cast<size_t>(thread)}, *alone_);
+    });
+  }
+
+ private:
+  struct Place {
+    int64_t matrix = 0;
+    size_t gemm = 0;
+  };
+  int64_t own_bytes() const {
+    return round_up(static_cast<int64_t>(gemms_.front().scratch_bytes()), 64);
+  }
+  void launch_one(const Call& call, const float& factor, Place place, ThreadPool& pool) const {
+    const auto [i, gemm] = place;
+    const int64_t n_y = i * spec_.m * spec_.n;
+    gemms_[gemm].launch(
+        {.a = offset(call.in(BatchedGemm::a), i * spec_.m * spec_.k).data,
+         .b = offset(call.in(BatchedGemm::b), i * spec_.n * spec_.k).data,
+         .c = offset(call.out(BatchedGemm::y), n_y).data,
+         .alpha = &factor,
+         .addend = offset(call.in(BatchedGemm::c), n_y),
+         .scratch = call.scratch<char>() + static_cast<int64_t>(gemm) * own_bytes()},
+        pool);
+  }
+
+  GemmSpec spec_;
+  int64_t n_;
+  std::vector<Gemm> gemms_;            // one, or each thread's
+  std::shared_ptr<ThreadPool> alone_;  // of copies too; without threads of its own, for any thread
+};
+
+BatchedGemmKernel batched_kernel(const NodeView& view, int n_threads) {
+  return {batched_spec(view), view.out(BatchedGemm::y).shape[0], n_threads};
+}
+
+LaunchFn batched_prepare(const NodeView& view, Context& context) {
+  return launcher(view, context,
+                  [kernel = batched_kernel(view, context.pool.n_threads()),
+                   factor = static_cast<float>(view.attrs<BatchedGemmAttrs>().factor)](
+                      const Call& call) { kernel.launch(call, factor); });
+}
+
+int64_t batched_scratch(const NodeView& view) {
+  return batched_kernel(view, view.target.n_threads).scratch_bytes();
+}
+
+int64_t gemm_scratch(const NodeView& view) {
+  return static_cast<int64_t>(Gemm(spec_of(view), view.target.n_threads).scratch_bytes());
 }
 
 const Binding kGemmBindings[] = {
-    {{OpCode::gemm, "simd", gemm_applies, scratch_of<spec_of>}, gemm_prepare},
-    {{OpCode::batched_gemm, "simd", all_f32_or_bf16, scratch_of<batched_spec>}, batched_prepare}};
+    {{OpCode::gemm, "simd", gemm_applies, gemm_scratch}, gemm_prepare},
+    {{OpCode::batched_gemm, "simd", all_f32_or_bf16, batched_scratch}, batched_prepare}};
 
 }  // namespace
 

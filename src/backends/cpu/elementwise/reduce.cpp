@@ -1,5 +1,6 @@
 #include "backends/cpu/elementwise/reduce.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -111,6 +112,15 @@ SumOfSquares sum_of_squares(In x, int64_t n, double* scratch, ThreadPool& pool) 
 double sum(In x, int64_t n, double* scratch, ThreadPool& pool) {
   reduce_blocks(HWY_DYNAMIC_DISPATCH(SumBlock), x, n, scratch, pool);
   return add_in_order(scratch, reduce_scratch(n));
+}
+
+void row_sums(In x, float* y, RowShape shape, ThreadPool& pool) {
+  const auto kernel = HWY_DYNAMIC_DISPATCH(SumBlock);
+  const int64_t block = std::max<int64_t>(1, kBlockElems / std::max<int64_t>(1, shape.cols));
+  for_blocks(pool, shape.rows, block, [&](int64_t begin, int64_t end, int) {
+    for (int64_t row = begin; row < end; ++row)
+      y[row] = static_cast<float>(kernel(x, row * shape.cols, (row + 1) * shape.cols));
+  });
 }
 
 Amax amax(In x, int64_t n, double* scratch, ThreadPool& pool) {

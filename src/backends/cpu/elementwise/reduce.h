@@ -19,6 +19,9 @@ SumOfSquares sum_of_squares(In x, int64_t n, double* scratch, ThreadPool& pool);
 
 double sum(In x, int64_t n, double* scratch, ThreadPool& pool);
 
+// Sums of rows, each in double: y[r] = sum of x[r, :], f32. Deterministic for any thread count.
+void row_sums(In x, float* y, RowShape shape, ThreadPool& pool);
+
 // max |x| over the finite elements; `finite` is false where an element is NaN or Inf. scratch:
 // reduce_scratch(n) doubles.
 struct Amax {
