@@ -67,7 +67,7 @@ class System:
                 layer.compile()
             self.head = torch.compile(self.head)
         self.optimizer = octet.optim.AdamW(octet.optim.parameter_groups(model, weight_decay=0.1), lr=options.lr, betas=(0.9, 0.95),
-                                           clip=1.0, seed=1)
+                                           clip=1.0, seed=options.seed)
         self.loss(self.batch(0)).backward()  # compiles
         self.optimizer.zero_grad()
         self.sync()
@@ -139,7 +139,8 @@ def octet_row(folder, options):
     options.rows.numpy().astype(np.uint32).tofile(ids)
     keys = {
         "data.train": [str(ids)], "data.token_bytes": 4, "data.sampling": "sequential", "data.val_fraction": 0, "recipe": options.recipe,
-        "model.seq": options.seq, "train.batch": options.batch, "train.steps": options.steps, "train.eval_every": 0, "train.save_every": 0,
+        "model.seq": options.seq, "train.batch": options.batch, "train.steps": options.steps, "train.seed": options.seed,
+        "train.eval_every": 0, "train.save_every": 0,
         "optim.lr": options.lr, "optim.schedule": "constant", "optim.warmup": min(options.warmup, options.steps), "optim.betas": [0.9, 0.95],
         "optim.weight_decay": 0.1, "optim.clip": 1.0, "optim.state_m": "e4m3+x", "optim.state_v": "e4m3+x", "optim.master": "bf16_remainder"}
     sets = [part for key, value in keys.items() for part in ("--set", f"{key}={json.dumps(value)}")]
@@ -166,6 +167,7 @@ def main():
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--turn", type=int, default=10)
     parser.add_argument("--warmup", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1, help="of the weights and of rounding; the rows are the same")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--seq", type=int, default=2048)
     parser.add_argument("--layers", type=int, default=28)
@@ -186,7 +188,7 @@ def main():
     torch.backends.cudnn.benchmark = options.autotune
     torch.set_float32_matmul_precision("high")
     options.rows = rows_of(options)
-    torch.manual_seed(1)
+    torch.manual_seed(options.seed)
     with torch.device(options.device):
         model = transformers.Qwen2ForCausalLM(config(options)).to(torch.bfloat16)
     systems = []
