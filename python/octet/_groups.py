@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from ._error import Error
+from ._numbers import check_numbers
 
 _EMBEDDINGS = (torch.nn.Embedding, torch.nn.EmbeddingBag)
 
@@ -19,6 +20,7 @@ def parameter_groups(model: torch.nn.Module, weight_decay: float = 0.1) -> list[
     """
     if not isinstance(model, torch.nn.Module):
         raise Error(f"[optimizer] expected a torch.nn.Module, got {type(model).__name__}")
+    check_numbers({"weight_decay": weight_decay})
     tables = {id(p) for module in model.modules() if _is_embedding(module) for p in module.parameters(recurse=False)}
     matrices = {id(p) for module in model.modules() if not _is_norm(module)
                 for name, p in module.named_parameters(recurse=False) if p.dim() >= 2 and _is_weight(name)} - tables

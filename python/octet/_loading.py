@@ -10,6 +10,7 @@ from ._state_memory import begin
 from ._tensors import DTYPES, address, fitting, local, take_master
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
+_KEYS = {"step", "master", *_MOMENTS, *(key + "_meta" for key in _MOMENTS)}
 
 
 def read_states(optimizer, state_dict) -> dict:
@@ -38,10 +39,27 @@ def _check(saved, groups, states) -> None:
     for key in ("amsgrad", "maximize"):
         if any(group.get(key) for group in saved):
             raise Error(f"[optimizer] expected the state of an AdamW without {key}, got one with it", "bad_data")
+    if any(group.get("decoupled_weight_decay") is False and group.get("weight_decay") for group in saved):
+        raise Error("[optimizer] expected the state of an AdamW, got an Adam's, whose weight_decay is a part of gradients", "bad_data")
     for state in filter(None, states.values()):
-        missing = {"step", *_MOMENTS} - state.keys()
-        if missing:
-            raise Error(f"[optimizer] expected the state of an AdamW, got one without {sorted(missing)[0]}", "bad_data")
+        missing, more = {"step", *_MOMENTS} - state.keys(), state.keys() - _KEYS
+        if missing or more:
+            raise Error(f"[optimizer] expected the state of an AdamW, got one {'without' if missing else 'with'} "
+                        f"{sorted(missing or more)[0]}", "bad_data")
+    check_places(saved, groups, states)
+
+
+def check_places(saved, groups, states) -> None:
+    """Whether states are of these parameters, in this order: a state of none, and names in another order, are errors."""
+    order = [index for group in saved for index in group["params"]]
+    strange = [index for index, state in states.items() if state and index not in order]
+    if strange:
+        raise Error(f"[optimizer] expected states of {len(order)} parameters, got one of {strange[0]!r}, which no group holds", "bad_data")
+    for key in ("names", "param_names"):
+        before, now = ([name for group in given for name in group.get(key) or []] for given in (saved, groups))
+        if before != now and sorted(before) == sorted(now):
+            name = next(a for a, b in zip(before, now) if a != b)
+            raise Error(f"[optimizer] expected states in the order of the parameters, got {name} at another place", "bad_data")
 
 
 def _own(value):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import os
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -32,6 +33,9 @@ class Model:
 
     def __init__(self, path, *, tokenizer, recipe, context, device, threads, isa):
         from . import _native, _program
+        _program.check_machine(device, isa, threads)
+        if isinstance(context, bool) or not isinstance(context, numbers.Integral) or context < 0:
+            raise Error(f"[model] context: expected a number of tokens, or 0 for the model's, got {context!r}")
         module = _program.cuda_module() if device == "cuda" else ""
         machine = _native.Machine(device, isa, threads, module)
         call = _native.ModelCall(os.fspath(path), os.fspath(tokenizer or ""), recipe or "", context)
@@ -75,13 +79,17 @@ class Model:
                  min_p: float = 0.0, repetition_penalty: float = 1.0, seed: int = 1, stop=(), batch: int = 0, on_text=None):
         """The prompt and what the model adds to it, as `octet generate` prints it.
 
-        prompt: a text, or a list of them, `batch` at a time (0: all).  temperature: 0: always the most probable token.
+        prompt: a text, or a list of them, `batch` at a time (0: all).  temperature: 0: always the most probable token, which no
+            top_k, top_p, min_p and seed change: beside it they are errors.
         stop: texts that end it.  on_text: called with (index, text) as new text comes.
         Returns a text, or a list of them.
         """
         from . import _native
         prompts = _texts("prompt", prompt, (str, bytes))
         stops = _texts("stop", stop, str)
+        for name, value, usual in (("top_k", top_k, 0), ("top_p", top_p, 1), ("min_p", min_p, 0), ("seed", seed, 1)):
+            if temperature == 0 and value != usual:
+                raise Error(f"[model] {name}: expected a temperature above 0 beside it, got {value!r} for the most probable tokens")
         call = _native.GenerateCall(max_tokens, batch or max(1, len(prompts)), stops, temperature, top_k, top_p, min_p,
                                     repetition_penalty, seed)
         shown = on_text and (lambda index, text: on_text(index, text.decode(errors="replace")))

@@ -11,6 +11,8 @@ import torch
 from ._error import Error
 
 _NUMBERS = ("lr", "eps", "weight_decay", "clip")
+_NEVER = ("amsgrad", "maximize", "differentiable")  # what another update would be
+_OF_UPDATES = ("betas", "momentum", "dampening", "nesterov", "ns_steps", "ns_coefficients", "adjust_lr_fn", "clip")
 _MAX_BETA_ERROR = 0.01  # of 1 - beta: what is worth a warning
 
 
@@ -27,6 +29,49 @@ def check_numbers(given: dict) -> None:
             raise Error(f"[optimizer] betas: expected two numbers in [0, 1), got {_shown(betas)}")
         for beta in map(float, betas):
             _check_in_f32(beta)
+
+
+def check_keys(group: dict, fixed, defaults) -> None:
+    """Keys of a group that say another update than one with `defaults`, or what all groups have in common (`fixed`). Raises
+    octet.Error."""
+    for key in fixed:
+        if key in group:
+            raise Error(f"[optimizer] {key}: expected it for the whole optimizer, got it in a group")
+    for key in _OF_UPDATES:
+        if key in group and key not in defaults:
+            raise Error(f"[optimizer] {key}: expected none in a group, got {group[key]!r}: this optimizer has no such number")
+    for key in _NEVER:
+        if group.get(key) and key not in defaults:
+            raise Error(f"[optimizer] {key}: expected False, got {group[key]}: this optimizer has no such update")
+    if group.get("decoupled_weight_decay") is False and group.get("weight_decay"):
+        raise Error("[optimizer] decoupled_weight_decay: expected True beside a weight_decay, got False: this optimizer has no such "
+                    "update")
+
+
+def check_integer(name: str, value, least: int, most: int) -> None:
+    is_right = isinstance(value, numbers.Integral) and not isinstance(value, bool) and least <= value <= most
+    if not is_right:
+        raise Error(f"[optimizer] {name}: expected an integer from {least} to {most}, got {value!r}")
+
+
+class Watched:
+    """What stands in groups, which their owner may change between steps: what has changed is checked."""
+
+    _KEYS = (*_NUMBERS, "betas", *_NEVER, "decoupled_weight_decay")
+
+    def __init__(self, check):
+        self._check, self._seen = check, []
+        self.betas = []  # checked, so that a warning is told once
+
+    def look(self, groups) -> None:
+        rows = [[id(value) if isinstance(value, torch.Tensor) else value for value in map(group.get, self._KEYS)] for group in groups]
+        if rows == self._seen:
+            return
+        for group in groups:
+            self._check({key: value for key, value in group.items()
+                         if not (isinstance(value, torch.Tensor) and value.is_cuda)  # whose value would be waited for
+                         and not (key == "betas" and value in self.betas)})
+        self._seen, self.betas = rows, [group.get("betas") for group in groups]
 
 
 def _check_in_f32(beta: float) -> None:

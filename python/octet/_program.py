@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import numbers
 import os
 import signal
 import subprocess
@@ -106,3 +107,12 @@ def sets_of(value) -> list[str]:
 
 def _word(value) -> str:
     return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
+
+
+def check_machine(device, isa, threads) -> None:
+    """What calls that open a machine later take now. Raises octet.Error."""
+    for name, value, known in (("device", device, ("cpu", "cuda")), ("isa", isa, ("auto", "scalar", "avx2", "avx512", "amx"))):
+        if value not in known:
+            raise Error(f"[{name}] expected {', '.join(known[:-1])} or {known[-1]}, got {value}")
+    if isinstance(threads, bool) or not isinstance(threads, numbers.Integral) or not 0 <= threads <= 4096:
+        raise Error(f"[threads] expected an integer from 0 to 4096, got {threads!r}")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import math
+import numbers
 
 import torch
 
 from . import formats
 from ._error import Error
-from ._numbers import check_numbers
+from ._loading import check_places
+from ._numbers import Watched, check_integer, check_keys, check_numbers
+from ._tensors import take_master
 
 _WIDE = {"f32": torch.float32, "bf16": torch.bfloat16}
 _CODES = {"e4m3": "e4m3", "e5m2": "e5m2", "hif8": "hif8", "de8": "de8s"}
@@ -21,22 +23,39 @@ class _Momentum(torch.optim.Optimizer):
     """What both have: the momentum, masters, and whatever torch.optim.Optimizer has."""
 
     def __init__(self, params, state, master, defaults):
-        if state.removesuffix("+x") not in (_CODES if state.endswith("+x") else {**_WIDE, **_CODES}):
+        if not isinstance(state, str) or state.removesuffix("+x") not in (_CODES if state.endswith("+x") else {**_WIDE, **_CODES}):
             raise Error(f"[optimizer] state: expected one of {', '.join([*_WIDE, *_CODES])}, 8-bit ones with or without +x, got {state}")
         if master not in ("bf16_remainder", "fp32"):
             raise Error(f"[optimizer] master: expected bf16_remainder or fp32, got {master}")
         self._format, self._master = state, master
+        self._watched = Watched(self._check_group)
         super().__init__(params, {**defaults, "format": state})
 
     def add_param_group(self, param_group):
         super().add_param_group(param_group)
-        group = self.param_groups[-1]
+        try:
+            self._check_group(self.param_groups[-1])
+            for p in self.param_groups[-1]["params"]:
+                self._check_parameter(p)
+        except Error:
+            self.param_groups.pop()
+            raise
+
+    def _check_group(self, group):
+        check_keys(group, ("state", "master"), self.defaults)
         check_numbers(group)
-        if not 0 <= float(group["momentum"]) < 1:
-            raise Error(f"[optimizer] momentum: expected a number in [0, 1), got {group['momentum']}")
-        for p in group["params"]:
-            if p.dtype not in (torch.float32, torch.bfloat16, torch.float16):
-                raise Error(f"[optimizer] expected parameters in f32, bf16 or fp16, got {p.dtype}")
+        for key in ("momentum", "dampening"):
+            value = group.get(key, 0.0)
+            is_number = isinstance(value, numbers.Real) and math.isfinite(value)
+            if not is_number or (key == "momentum" and not 0 <= value < 1):
+                raise Error(f"[optimizer] {key}: expected a number{' in [0, 1)' if key == 'momentum' else ''}, got {value!r}")
+        for key in ("nesterov", "maximize"):
+            if not isinstance(group.get(key, False), bool):
+                raise Error(f"[optimizer] {key}: expected True or False, got {group[key]!r}")
+
+    def _check_parameter(self, p):
+        if p.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+            raise Error(f"[optimizer] expected parameters in f32, bf16 or fp16, got {p.dtype}")
 
     @torch.no_grad()
     def step(self, closure=None):
@@ -45,6 +64,7 @@ class _Momentum(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self._watched.look(self.param_groups)
         for group in self.param_groups:
             for p in group["params"]:
                 if p.grad is None:
@@ -57,24 +77,55 @@ class _Momentum(torch.optim.Optimizer):
         return loss
 
     def load_state_dict(self, state_dict):
-        """Takes what state_dict() gave, of any state format, and the state of torch's optimizer of that name."""
+        """Takes what state_dict() gave, of any state and master, and the state of torch's optimizer of that name. Load the model's
+        weights first. Raises octet.Error where a state does not fit; nothing is loaded then."""
+        states = self._read(state_dict)
         super().load_state_dict({**state_dict, "state": {}})
-        saved = itertools.chain.from_iterable(group["params"] for group in state_dict["param_groups"])
-        formats_saved = [group.get("format") for group in state_dict["param_groups"] for _ in group["params"]]
-        params = itertools.chain.from_iterable(group["params"] for group in self.param_groups)
-        for index, form, p in zip(saved, formats_saved, params):
-            kept = state_dict["state"].get(index)
-            if not kept:
-                continue
-            state = {key: value.detach().to(p.device).clone() for key, value in kept.items() if torch.is_tensor(value)}
-            if form != self._format and _BUFFER in state:
-                momentum = _load(form or "f32", state)
-                for key in [key for key in state if key.startswith(_BUFFER)]:
-                    del state[key]
-                _store(self._format, state, momentum)
-            self.state[p] = state
+        self.state.update(states)
         for group in self.param_groups:
             group["format"] = self._format
+
+    @torch.no_grad()
+    def _read(self, state_dict) -> dict:
+        """The states by parameter, in this optimizer's form."""
+        saved, groups = state_dict["param_groups"], self.param_groups
+        counts = [[len(group["params"]) for group in given] for given in (saved, groups)]
+        if counts[0] != counts[1]:
+            raise Error(f"[optimizer] expected groups of {counts[1]} parameters, got {counts[0]}", "bad_data")
+        check_places(saved, groups, state_dict["state"])
+        states = {}
+        for given, group in zip(saved, groups):
+            self._check_group({**self.defaults, **given})
+            for index, p in zip(given["params"], group["params"]):
+                kept = {key: value for key, value in (state_dict["state"].get(index) or {}).items() if value is not None}
+                if kept:
+                    states[p] = self._state_of(p, kept, given)
+        return states
+
+    def _state_of(self, p, kept, group) -> dict:
+        form = group.get("format")
+        more = {"_meta"} if (form or "").endswith("+x") else {"_scale"} if form and form not in _WIDE else set()
+        wanted = {_BUFFER, *(_BUFFER + end for end in more)} if _BUFFER in kept else set()
+        if not wanted <= kept.keys() <= wanted | {"master"}:
+            strange = sorted(kept.keys() ^ (wanted | {"master"} & kept.keys()))[0]
+            raise Error(f"[optimizer] expected the state of {type(self).__name__}, got one {'with' if strange in kept else 'without'} "
+                        f"{strange}", "bad_data")
+        if _BUFFER in kept and kept[_BUFFER].shape != p.shape:
+            raise Error(f"[optimizer] {_BUFFER}: expected shape {list(p.shape)}, got {list(kept[_BUFFER].shape)}", "bad_data")
+        state = {key: value.detach().to(p.device).clone() for key, value in kept.items() if key != "master"}
+        if form != self._format and _BUFFER in state:
+            momentum = _load(form or "f32", state)
+            state = {}
+            _store(self._format, state, momentum if form else momentum.mul_(self._share_of_torch(group)))
+        if "master" in kept and p.dtype != torch.float32:
+            is_rest = p.dtype == torch.bfloat16 and self._master == "bf16_remainder"
+            state["master"] = torch.empty_like(p, dtype=torch.int16 if is_rest else torch.float32)
+            take_master(p, state["master"], kept["master"].to(p.device))
+        return state
+
+    def _share_of_torch(self, group) -> float:
+        """Our momentum over that of torch's optimizer."""
+        return 1.0
 
     def _weight(self, p, state):
         """In f32: the master, where there is one."""
@@ -123,10 +174,13 @@ class SGD(_Momentum):
                  foreach=None, differentiable=False, fused=None, state="e4m3+x", master="bf16_remainder"):
         if differentiable:
             raise Error("[optimizer] differentiable: expected False, got True: this optimizer has no such update")
-        if nesterov and (momentum <= 0 or dampening != 0):
-            raise Error("[optimizer] nesterov: expected a momentum and no dampening with it")
         super().__init__(params, state, master, {"lr": lr, "momentum": momentum, "dampening": dampening,
                                                  "weight_decay": weight_decay, "nesterov": nesterov, "maximize": maximize})
+
+    def _check_group(self, group):
+        super()._check_group(group)
+        if group["nesterov"] and (group["momentum"] == 0 or group["dampening"] != 0):
+            raise Error("[optimizer] nesterov: expected a momentum and no dampening with it")
 
     def _next(self, group, state, w, gradient):
         g = -gradient if group["maximize"] else gradient
@@ -150,17 +204,26 @@ class Muon(_Momentum):
 
     def __init__(self, params, lr=1e-3, weight_decay=0.1, momentum=0.95, nesterov=True, ns_coefficients=(3.4445, -4.775, 2.0315),
                  eps=1e-7, ns_steps=5, adjust_lr_fn=None, *, state="e4m3+x", master="bf16_remainder"):
-        if adjust_lr_fn not in (None, "original", "match_rms_adamw"):
-            raise Error(f"[optimizer] adjust_lr_fn: expected original or match_rms_adamw, got {adjust_lr_fn}")
         super().__init__(params, state, master, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum, "nesterov": nesterov,
                                                  "ns_coefficients": ns_coefficients, "eps": eps, "ns_steps": ns_steps,
                                                  "adjust_lr_fn": adjust_lr_fn})
 
-    def add_param_group(self, param_group):
-        super().add_param_group(param_group)
-        for p in self.param_groups[-1]["params"]:
-            if p.ndim != 2:
-                raise Error(f"[optimizer] expected matrices alone, got a parameter of shape {list(p.shape)}")
+    def _check_group(self, group):
+        super()._check_group(group)
+        check_integer("ns_steps", group["ns_steps"], 1, 99)
+        coefficients, known = group["ns_coefficients"], (None, "original", "match_rms_adamw")
+        if len(coefficients) != 3 or not all(isinstance(x, numbers.Real) and math.isfinite(x) for x in coefficients):
+            raise Error(f"[optimizer] ns_coefficients: expected three numbers, got {coefficients!r}")
+        if group["adjust_lr_fn"] not in known:
+            raise Error(f"[optimizer] adjust_lr_fn: expected original or match_rms_adamw, got {group['adjust_lr_fn']}")
+
+    def _check_parameter(self, p):
+        super()._check_parameter(p)
+        if p.ndim != 2:
+            raise Error(f"[optimizer] expected matrices alone, got a parameter of shape {list(p.shape)}")
+
+    def _share_of_torch(self, group) -> float:
+        return 1 / (1 - group["momentum"])
 
     def _next(self, group, state, w, gradient):
         momentum = self._next_momentum(group, state, gradient, 1)

@@ -46,6 +46,7 @@ def encode(x, format: str, rounding: str = "near", *, saturate: bool = True, nan
     _expect_texts(format=format, rounding=rounding)
     if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or not 0 <= seed < 2**32:
         raise Error(f"[formats] seed: expected an integer in [0, 2^32), got {seed!r}")
+    _expect_flags(saturate=saturate, nan_to_zero=nan_to_zero)
     place = _place_of(x)
     values, source = _values(place, x)
     codes = _codes_for(place, values.shape, format, out)
@@ -114,7 +115,9 @@ def quantize(x, format: str = "e4m3", granularity: str = "tensor", *, expand: bo
     """
     place = _place_of(x)
     values = _as_f32(place, x)
+    _expect_flags(expand=expand)
     call = _call(values.shape, format, granularity, moment, math)
+    _expect_of_expansion(expand, moment, math)
     codes = place.empty(values.shape, "uint8")
     scale = meta = None
     if expand:
@@ -138,7 +141,13 @@ def dequantize(q, scale=None, *, meta=None, format: str = "e4m3", granularity: s
         if (scale is None) == (meta is None):
             raise Error("[formats] expected codes with scale or with meta, got "
                         + ("neither" if scale is None else "both"))
+        _expect_of_expansion(meta is not None, moment, math)
         q = Quantized(q, scale, meta, format, granularity, moment, math)
+    else:
+        given = {"scale": scale, "meta": meta, "format": format, "granularity": granularity, "moment": moment, "math": math}
+        for name, value in given.items():
+            if value is not _USUAL.get(name) and value != _USUAL.get(name) and (name in ("scale", "meta") or value != getattr(q, name)):
+                raise Error(f"[formats] {name}: expected none beside a Quantized, which says its own")
     place = _place_of(q.codes)
     codes = place.read(q.codes)
     call = _call(codes.shape, q.format, q.granularity, q.moment, q.math)
@@ -152,6 +161,21 @@ def dequantize(q, scale=None, *, meta=None, format: str = "e4m3", granularity: s
 
 
 _HOST = HostFormats()
+_USUAL = {"format": "e4m3", "granularity": "tensor", "moment": "m", "math": "exact"}
+
+
+def _expect_flags(**given) -> None:
+    for name, value in given.items():
+        if type(value).__name__ not in ("bool", "bool_"):  # of NumPy, too
+            raise Error(f"[formats] {name}: expected True or False, got {value!r}")
+
+
+def _expect_of_expansion(expands, moment, math) -> None:
+    if math not in ("exact", "fast"):
+        raise Error(f"[formats] expected math exact or fast, got {math}")
+    for name, value in (("moment", moment), ("math", math)):
+        if not expands and value != _USUAL[name]:
+            raise Error(f"[formats] {name}: expected it with an expansion alone, got {value}")
 
 
 def _place_of(x):

@@ -388,7 +388,8 @@ class Function:
     """
 
     def __init__(self, graph: Graph, device: str = "cpu", threads: int = 0, isa: str = "auto", debug=print):
-        from . import _native
+        from . import _native, _program
+        _program.check_machine(device, isa, threads)
         self._lock, self._debug, self._device = threading.Lock(), debug, device
         self._scaled_inputs, self._scaled_outputs = graph.scaled_inputs, graph.scaled_outputs
         self._scale_shapes = {name: value.shape for name, value in graph.inputs.items() if name.removesuffix(".scale") in graph.scaled_inputs}

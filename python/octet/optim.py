@@ -26,7 +26,7 @@ from ._groups import parameter_groups
 from ._host_step import HostStep
 from ._loading import decoded, read_states
 from ._members import Members
-from ._numbers import check_numbers
+from ._numbers import Watched, check_integer, check_keys, check_numbers
 from ._rules import SGD, Muon
 from ._state_memory import begin, fields_of
 from ._tensors import check_parameter, increment_version, local, master_of, take_state
@@ -35,6 +35,7 @@ from ._traced_step import TracedStep
 __all__ = ["AdamW", "Muon", "SGD", "parameter_groups"]
 
 _OURS = ("names", "attempt", "format")  # keys of a group beside torch's
+_OF_ALL = ("state", "state_m", "state_v", "master", "math", "clip", "skip_nonfinite", "group", "seed", "threads")
 
 
 class AdamW(torch.optim.Optimizer):
@@ -53,9 +54,9 @@ class AdamW(torch.optim.Optimizer):
     skip_nonfinite: whether a step whose gradients hold NaN or Inf changes nothing and does not count in t, which `skipped`
         then says. That reads the gradients once more, as a clip does, which skips such steps anyway.
     group: elements of a group of 8-bit codes, 1 to 1024, as they lie in memory.
-    seed: of stochastic rounding.  threads: of the CPU; 0: one per core.
+    seed: of stochastic rounding, 0 to 2^32 - 1.  threads: of the CPU; 0: one per core.
     foreach, fused, capturable: taken for torch.optim.AdamW's sake; any value, all tensors are stepped together in any case.
-    amsgrad, maximize, differentiable: False alone.
+    amsgrad, maximize, differentiable: False alone, in groups and stored states, too, as decoupled_weight_decay is True alone there.
 
     A step takes what stands in `param_groups` and `state` when it begins, as torch's optimizers do: parameters may be exchanged,
     added, reordered and removed there, states replaced. A state that cannot be taken is an error that names it.
@@ -74,6 +75,11 @@ class AdamW(torch.optim.Optimizer):
             if wanted:
                 raise Error(f"[optimizer] {name}: expected False, got {wanted}: this optimizer has no such update")
         check_numbers({"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "clip": clip})
+        check_integer("seed", seed, 0, 2**32 - 1)
+        check_integer("threads", threads, 0, 4096)
+        if not isinstance(skip_nonfinite, bool):
+            raise Error(f"[optimizer] skip_nonfinite: expected True or False, got {skip_nonfinite!r}")
+        self._watched = Watched(self._check_group)
         self._format = (state_m or state, state_v or state, math, group)
         self._kernels = _c.Kernels(self._format[0], self._format[1], master, math, group, seed, threads)
         self._host, self._device = HostStep(self._kernels), DeviceStep(self._kernels, group, seed)
@@ -99,11 +105,17 @@ class AdamW(torch.optim.Optimizer):
             check_parameter(name, p)
         if len(set(map(id, group["params"]))) < len(group["params"]):
             raise Error("[optimizer] expected every parameter once, got one again in its group")
+        check_keys({**self.defaults, **group}, _OF_ALL, self.defaults)
         check_numbers(group)
+        self._watched.betas.append(group.get("betas", self.defaults["betas"]))
         if self.param_groups:
             group.setdefault("attempt", self.param_groups[0]["attempt"])
         super().add_param_group(group)
         self._forget()
+
+    def _check_group(self, group) -> None:
+        check_keys(group, _OF_ALL, self.defaults)
+        check_numbers(group)
 
     @torch.no_grad()
     def step(self, closure=None):
@@ -155,6 +167,7 @@ class AdamW(torch.optim.Optimizer):
 
     def _present(self) -> list:
         """The parameters that stand in the groups now."""
+        self._watched.look(self.param_groups)
         params = self._members.find(self.param_groups)
         if params is None:
             params = self._members.update(self.param_groups, self.defaults)

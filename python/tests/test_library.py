@@ -62,6 +62,9 @@ def test_plan_is_what_the_program_prints(program, tmp_path):
     (lambda: octet.plan({"model": object()}), "expected values that YAML has"),
     (lambda: octet.plan({}, device="tpu"), "expected cpu or cuda, got tpu"),
     (lambda: octet.plan({}, isa="sse"), "expected auto, scalar, avx2, avx512 or amx, got sse"),
+    (lambda: octet.plan({}, threads=-1), "expected an integer from 0 to 4096, got -1"),
+    (lambda: octet.load("nowhere", device="tpu"), "expected cpu or cuda, got tpu"),
+    (lambda: octet.load("nowhere", context=1.5), "context: expected a number of tokens, or 0 for the model's, got 1.5"),
 ])
 def test_mistakes_are_errors_of_one_line(call, text):
     with pytest.raises(octet.Error, match=text) as caught:
@@ -234,6 +237,8 @@ def test_weights_are_arrays_in_place(run):
     (lambda model: model.nll("ab", batch=0), "expected a batch of 1 or more"),
     (lambda model: model.generate("a", -1), "0 new tokens or more"),
     (lambda model: model.generate(""), "expected some text, got none"),
+    (lambda model: model.generate("a", top_k=3), "top_k: expected a temperature above 0 beside it, got 3"),
+    (lambda model: model.generate("a", seed=3), "seed: expected a temperature above 0 beside it, got 3"),
 ])
 def test_mistakes_with_a_model_are_errors_of_one_line(run, call, text):
     with pytest.raises(octet.Error, match=text) as caught:

@@ -92,6 +92,14 @@ def test_arguments_of_torchs_that_change_no_result_are_taken(options):
     (lambda: octet.optim.AdamW(parameter()), "expected a list of parameters, got a tensor alone"),
     (lambda: octet.optim.AdamW({parameter()}), "expected parameters in an order, got a set"),
     (lambda: octet.optim.AdamW(["weight"]), "param.0: expected a parameter, got str"),
+    (lambda: octet.optim.AdamW([parameter()], seed=-1), "seed: expected an integer from 0 to 4294967295, got -1"),
+    (lambda: octet.optim.AdamW([parameter()], threads=-1), "threads: expected an integer from 0 to 4096, got -1"),
+    (lambda: octet.optim.AdamW([parameter()], skip_nonfinite="no"), "skip_nonfinite: expected True or False, got 'no'"),
+    (lambda: octet.optim.parameter_groups(torch.nn.Linear(2, 2), -1), "weight_decay: expected a number, 0 or more, got -1"),
+    (lambda: octet.optim.AdamW([{"params": [parameter()], "state": "f32"}]), "state: expected it for the whole optimizer, got it in a group"),
+    (lambda: octet.optim.AdamW([{"params": [parameter()], "maximize": True}]), "maximize: expected False, got True"),
+    (lambda: octet.optim.AdamW([{"params": [parameter()], "momentum": 0.9}]), "momentum: expected none in a group, got 0.9"),
+    (lambda: octet.optim.AdamW([{"params": [parameter()], "decoupled_weight_decay": False}]), "decoupled_weight_decay: expected True"),
     (lambda: octet.optim.AdamW([parameter(dtype=torch.complex64)]), "param.0: expected float32, bfloat16 or float16, got torch.complex64"),
     (lambda: octet.optim.AdamW([parameter(dtype=torch.float8_e4m3fn)]), "param.0: expected float32, bfloat16 or float16"),
 ])
@@ -206,6 +214,7 @@ def test_autograd_knows_that_weights_have_changed():
     (lambda p: torch.optim.SGD([p], lr=0.1, momentum=0.9), "expected the state of an AdamW, got one without exp_avg"),
     (lambda p: torch.optim.AdamW([p], maximize=True), "expected the state of an AdamW without maximize"),
     (lambda p: torch.optim.AdamW([p], amsgrad=True), "expected the state of an AdamW without amsgrad"),
+    (lambda p: torch.optim.Adam([p], weight_decay=0.1), "expected the state of an AdamW, got an Adam's"),
 ])
 def test_states_of_other_optimizers_are_refused(make, text):
     p = parameter()
@@ -215,6 +224,39 @@ def test_states_of_other_optimizers_are_refused(make, text):
     with pytest.raises(octet.Error, match=text):
         ours.load_state_dict(theirs.state_dict())
     ours.step()
+
+
+@pytest.mark.parametrize("change,text", [({"maximize": True}, "maximize: expected False"), ({"lr": -1.0}, "lr: expected a number"),
+                                         ({"betas": (2, 0)}, "betas: expected two numbers"), ({"eps": None}, "eps: expected a number")])
+@pytest.mark.parametrize("steps", [0, 1])
+def test_groups_that_change_between_steps_are_checked(change, text, steps):
+    p = parameter()
+    p.grad = torch.ones(3)
+    optimizer = octet.optim.AdamW([p])
+    for _ in range(steps):
+        optimizer.step()
+    optimizer.param_groups[0].update(change)
+    before = p.detach().clone()
+    with pytest.raises(octet.Error, match=text):
+        optimizer.step()
+    assert torch.equal(p, before)
+
+
+@pytest.mark.parametrize("change,text", [
+    (lambda s: s["state"].update({7: s["state"][0]}), "expected states of 2 parameters, got one of 7"),
+    (lambda s: s["state"][0].update(max_exp_avg_sq=torch.ones(3)), "expected the state of an AdamW, got one with max_exp_avg_sq"),
+    (lambda s: s["param_groups"][0]["names"].reverse(), "expected states in the order of the parameters, got b at another place"),
+])
+def test_states_of_other_parameters_are_refused(change, text):
+    params = [("a", parameter()), ("b", parameter())]
+    optimizer = octet.optim.AdamW(params)
+    for _, p in params:
+        p.grad = torch.ones(3)
+    optimizer.step()
+    state = copy.deepcopy(optimizer.state_dict())
+    change(state)
+    with pytest.raises(octet.Error, match=text):
+        optimizer.load_state_dict(state)
 
 
 def test_states_of_torch_with_names_are_taken():

@@ -1,5 +1,6 @@
 """octet.optim.SGD and octet.optim.Muon against torch.optim's. Needs PyTorch."""
 
+import copy
 import io
 import itertools
 
@@ -132,6 +133,87 @@ def test_the_state_of_torchs_sgd_is_taken():
     run(ours, changed, 5, first=5)
     run(theirs, optimizer, 5, first=5)
     assert 0 < distance(ours, theirs, begin) < 0.1
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Muon"])
+@pytest.mark.parametrize("first,second", [("bf16_remainder", "fp32"), ("fp32", "bf16_remainder")])
+def test_masters_change_their_form_exactly(kind, first, second):
+    make = {"SGD": lambda p, **o: octet.optim.SGD(p, lr=0.05, momentum=0.9, **o), "Muon": octet.optim.Muon}[kind]
+    whole = matrices(torch.bfloat16)
+    optimizer = make(whole, master=first)
+    run(whole, optimizer, 3)
+    again = [torch.nn.Parameter(p.detach().clone()) for p in whole]
+    resumed = make(again, master=second)
+    resumed.load_state_dict(optimizer.state_dict())
+    run(whole, optimizer, 3, first=3)
+    run(again, resumed, 3, first=3)
+    assert all(torch.equal(p, q) for p, q in zip(whole, again))
+
+
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="needs PyTorch 2.9 or later")
+def test_the_state_of_torchs_muon_is_taken():
+    theirs, ours = matrices(), matrices()
+    optimizer = torch.optim.Muon(theirs)
+    run(theirs, optimizer, 5)
+    for p, q in zip(ours, theirs):
+        p.data.copy_(q.data)
+    changed = octet.optim.Muon(ours, state="f32")
+    changed.load_state_dict(optimizer.state_dict())
+    begin = [p.detach().clone() for p in ours]
+    run(ours, changed, 3, first=5)
+    run(theirs, optimizer, 3, first=5)
+    assert distance(ours, theirs, begin) < 0.05  # both multiply in BF16; a momentum of another size is at 0.3
+
+
+def stored(make, change):
+    params = matrices()
+    optimizer = make(params)
+    run(params, optimizer, 1)
+    state = copy.deepcopy(optimizer.state_dict())
+    change(state)
+    return state
+
+
+@pytest.mark.parametrize("change,text", [
+    (lambda s: s["state"].update({9: s["state"][0]}), "expected states of 4 parameters, got one of 9"),
+    (lambda s: s["state"][0].update(exp_avg=torch.ones(1)), "expected the state of SGD, got one with exp_avg"),
+    (lambda s: s["state"][0].pop("momentum_buffer_meta"), "expected the state of SGD, got one without momentum_buffer_meta"),
+    (lambda s: s["state"][0].update(momentum_buffer=s["state"][1]["momentum_buffer"]), "momentum_buffer: expected shape"),
+    (lambda s: s["param_groups"][0]["params"].pop(), "expected groups of"),
+    (lambda s: s["param_groups"][0].update(lr=-1.0), "lr: expected a number, 0 or more, got -1.0"),
+])
+def test_stored_states_that_do_not_fit_change_nothing(change, text):
+    make = lambda p: octet.optim.SGD(p, lr=0.05, momentum=0.9)  # noqa: E731
+    ours = make(matrices())
+    with pytest.raises(octet.Error, match=text):
+        ours.load_state_dict(stored(make, change))
+    assert not ours.state and ours.param_groups[0]["lr"] == 0.05
+
+
+@pytest.mark.parametrize("kind,options,text", [
+    ("SGD", {"dampening": "x"}, "dampening: expected a number"),
+    ("SGD", {"momentum": None}, "momentum: expected a number"),
+    ("SGD", {"nesterov": 2, "momentum": 0.9}, "nesterov: expected True or False, got 2"),
+    ("SGD", {"state": None}, "state: expected one of f32"),
+    ("SGD", {"ns_steps": 3}, "ns_steps: expected none in a group, got 3"),
+    ("SGD", {"master": "fp32"}, "master: expected it for the whole optimizer"),
+    ("SGD", {"differentiable": True}, "differentiable: expected False"),
+    ("Muon", {"ns_steps": 0}, "ns_steps: expected an integer from 1 to 99, got 0"),
+    ("Muon", {"ns_coefficients": (1, 2)}, "ns_coefficients: expected three numbers"),
+    ("Muon", {"adjust_lr_fn": "x"}, "adjust_lr_fn: expected original"),
+    ("Muon", {"maximize": True}, "maximize: expected False, got True"),
+])
+def test_groups_that_say_another_update_are_refused(kind, options, text):
+    make = getattr(octet.optim, kind)
+    if not {"master", "maximize", "differentiable"} & options.keys() and kind == "Muon" or "state" in options:
+        with pytest.raises(octet.Error, match=text):
+            make(matrices(), **options)
+    if "state" in options:
+        return
+    optimizer = make(matrices()[:1])
+    with pytest.raises(octet.Error, match=text):
+        optimizer.add_param_group({"params": matrices()[1:], **options})
+    assert len(optimizer.param_groups) == 1
 
 
 def test_what_cannot_be_is_refused():

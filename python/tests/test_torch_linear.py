@@ -180,6 +180,7 @@ def test_convert_takes_names_patterns_and_functions():
     (None, {"recipe": "fp9"}, "recipe: expected one of fp8_linear, fp8_row, fp8_block, hif8, mxfp8, got 'fp9'"),
     (None, {"filter": ["first", "head"]}, "got 'head', which matches no module"),
     (None, {"filter": "attention.*"}, "got 'attention.*', which matches NonDynamicallyQuantizableLinear alone"),
+    (None, {"filter": 3}, "filter: expected names, patterns or a function, got 3"),
     (None, {"filter": lambda name, module: False}, "nn.Linear modules that the filter names, got none"),
     (lambda net: net.last.double(), {}, "last.weight: expected bfloat16 or float32, got float64"),
     (lambda net: net.last.half(), {}, "last.weight: expected bfloat16 or float32, got float16"),

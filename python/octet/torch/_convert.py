@@ -24,12 +24,18 @@ def convert(model: torch.nn.Module, recipe: str = "fp8_linear", filter=None) -> 
     pattern that matches no nn.Linear, and for weights that no kernel takes; nothing has changed then.
     """
     recipe_of(recipe)
+    _check_module(model)
     chosen = _chosen(model, filter)
     for name, module in chosen:
         check_parameters(name, module)
     for _, module in chosen:
         make_linear(module, recipe)
     return model
+
+
+def _check_module(model) -> None:
+    if not isinstance(model, torch.nn.Module):
+        raise Error(f"[torch] expected a torch.nn.Module, got {type(model).__name__}")
 
 
 def _chosen(model, filter) -> list:
@@ -42,6 +48,9 @@ def _chosen(model, filter) -> list:
         head = _output_embeddings(model)
         chosen = [(name, module) for name, module in linears if module is not head]
     else:
+        is_list = isinstance(filter, (list, tuple, set, frozenset)) and all(isinstance(pattern, str) for pattern in filter)
+        if not isinstance(filter, str) and not is_list:
+            raise Error(f"[torch] filter: expected names, patterns or a function, got {filter!r}")
         chosen = _matching(model, linears, [filter] if isinstance(filter, str) else list(filter))
     if not chosen:
         raise Error("[torch] expected a model with nn.Linear modules that the filter names, got none")
@@ -77,6 +86,7 @@ def coat(model: torch.nn.Module, recipe: str = "coat") -> torch.nn.Module:
     were changed before (convert first, then add adapters), and weights that no kernel takes; nothing has changed then.
     """
     recipe_of(recipe, COAT_RECIPES)
+    _check_module(model)
     layers = [(name, module) for name, module in model.named_modules() if type(module).__name__ in LAYERS]
     if not layers:
         raise Error(f"[torch] coat: expected a transformers model with layers of {', '.join(FAMILIES)}, got {type(model).__name__}"
