@@ -132,6 +132,16 @@ PicturePrompt picture_prompt(const Files& files, const PictureRowsOptions& optio
   return result;
 }
 
+void expect_no_pictures(const ModelSpec& spec, std::span<const int32_t> ids,
+                        std::string_view what) {
+  if (!model_def(spec.kind).sees_pictures) return;
+  if (std::ranges::count(ids, static_cast<int32_t>(spec.image_token)) == 0) return;
+  throw Error(ErrorCode::invalid_argument,
+              "{}: expected no token {} (model.image_token), which stands for a picture, without "
+              "--image and --prompt, got one",
+              what, spec.image_token);
+}
+
 void add_pictures(const ModelSpec& model, std::span<const EntryPictures> entries,
                   const PositionRule& places, Batch& batch) {
   const InputSpec spec = pictures_of(model);

@@ -52,6 +52,10 @@ PicturePrompt picture_prompt(const Files& files, const PictureRowsOptions& optio
                              const std::vector<int32_t>& ids,
                              const std::vector<std::string>& pictures);
 
+// Throws Error{invalid_argument} "WHAT: ..." where tokens of a prompt that has no pictures hold one
+// that stands for a picture.
+void expect_no_pictures(const ModelSpec& spec, std::span<const int32_t> ids, std::string_view what);
+
 // Inputs of a call over a cache from the entries' pictures, whose tokens are those of `places`: the
 // arrays of picture_inputs() in the batch, where one stands in the place of a picture's.
 void add_pictures(const ModelSpec& model, std::span<const EntryPictures> entries,
