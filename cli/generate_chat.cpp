@@ -8,6 +8,7 @@
 #include "base/ordered_json.h"
 #include "cli/generate_setup.h"
 #include "cli/generation_speed.h"
+#include "infer/picture_prompt.h"
 
 namespace octet {
 namespace {
@@ -36,6 +37,7 @@ class Conversation {
     say("user", line);
     Prompt prompt{.tokens = chat_->tokens(chat_->render({{"messages", messages_}})),
                   .sampling = flags_.sampling};
+    expect_no_pictures(setup_.source.spec, prompt.tokens, "--chat");
     prompt.n_held = held_of(prompt.tokens);
     const int64_t left = setup_.context - std::ssize(prompt.tokens);
     if (left <= 0) {

@@ -132,6 +132,7 @@ FilePrompts file_prompts(const GenerateFlags& flags, GenerateSetup& setup) {
       shown["text"] = chat.render(stored.context);
       prompt.tokens = chat.tokens(shown["text"].get_ref<const std::string&>());
     }
+    expect_no_pictures(setup.source.spec, prompt.tokens, "--prompts");
     result.prompts.push_back(std::move(prompt));
     result.shown.push_back(std::move(shown));
   }

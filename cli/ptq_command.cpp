@@ -14,6 +14,7 @@
 #include "cli/model_flags.h"
 #include "cli/ptq_data.h"
 #include "cli/shown_table.h"
+#include "infer/picture_prompt.h"
 #include "ptq/ptq.h"
 
 namespace octet {
@@ -149,7 +150,8 @@ void print(const GlobalOptions& options, const std::vector<Table>& layers, const
 // The context of calibration rows: GPTQ's Hessians want long ones, searches few tokens.
 int64_t calibration_seq(const PtqOptions& options, const ModelSource& source) {
   const int64_t longest =
-      options.method == PtqMethod::gptq ? kLongestHessianRow : kLongestSearchRow;
+      (options.method == PtqMethod::gptq ? kLongestHessianRow : kLongestSearchRow) +
+      picture_tokens(source.spec);
   return options.seq > 0 ? options.seq : std::min(source.seq, longest);
 }
 

@@ -70,7 +70,7 @@ class TextData : public PtqData {
 class RowData : public PtqData {
  public:
   RowData(const ModelSource& source, const PtqDataFlags& flags, Log log)
-      : flags_(flags), log_(std::move(log)) {
+      : flags_(flags), log_(std::move(log)), images_(source.spec.images) {
     seq_ = encoder_row_length(source, flags.seq, flags.calib);
     data_ = open_model_rows(posix_files(),
                             {.source = source,
@@ -88,14 +88,16 @@ class RowData : public PtqData {
 
   PtqFigures evaluate(const ModelSource& source, Backend& backend) const override {
     const SampleEval rows(first_rows(data_.val_rows, flags_.eval_rows), {.seq = seq_});
-    RowFigures found = row_figures(exact(source), rows, flags_.batch, text_machine(backend, log_));
+    ModelSource own = exact(source);
+    own.spec.images = images_;  // of the rows, which a folder does not say
+    RowFigures found = row_figures(own, rows, flags_.batch, text_machine(backend, log_));
     return {.all = std::move(found.all), .whole = std::move(found.whole)};
   }
 
  private:
   PtqDataFlags flags_;
   Log log_;
-  int64_t seq_ = 1;
+  int64_t images_ = 1, seq_ = 1;
   Dataset data_;
 };
 

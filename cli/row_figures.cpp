@@ -15,6 +15,7 @@
 #include "infer/inference.h"
 #include "infer/metrics.h"
 #include "infer/model_spec.h"
+#include "infer/picture_prompt.h"
 #include "infer/sentence_folder.h"
 #include "infer/tasks/evaluations.h"
 #include "train/model_rows.h"
@@ -121,7 +122,7 @@ int64_t encoder_row_length(const ModelSource& source, int64_t wanted,
                 source.folder);
   }
   if (wanted > 0) return wanted;
-  const int64_t most = std::min(source.seq, kLongestText);
+  const int64_t most = std::min(source.seq, kLongestText + picture_tokens(source.spec));
   const bool embeds = with_loss(posix_files(), source).head == ModelHead::embeddings;
   const int64_t own =
       embeds && !source.run ? max_tokens_of_folder(posix_files(), source.folder, most) : 0;

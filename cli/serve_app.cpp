@@ -147,11 +147,12 @@ HttpReply ServeApp::answer(const HttpRequest& request) const {
 }
 
 OrderedJson ServeApp::models() const {
-  const OrderedJson one = {{"id", model_.name},
-                           {"object", "model"},
-                           {"created", created_},
-                           {"owned_by", "octet"},
-                           {"max_model_len", model_.context}};
+  OrderedJson one = {{"id", model_.name},
+                     {"object", "model"},
+                     {"created", created_},
+                     {"owned_by", "octet"},
+                     {"max_model_len", model_.context}};
+  if (model_.pictures != nullptr) one["max_images"] = model_.pictures->most();
   return {{"object", "list"}, {"data", OrderedJson::array({one})}};
 }
 

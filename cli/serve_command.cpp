@@ -12,6 +12,8 @@
 #include "cli/generate_setup.h"
 #include "cli/serve_app.h"
 #include "cli/signals.h"
+#include "data/chat_pictures.h"
+#include "infer/image_transforms.h"
 #include "infer/sentence_folder.h"
 #include "nn/shape.h"
 
@@ -21,6 +23,7 @@ namespace {
 constexpr int64_t kServedContext = 4096;  // tokens, unless --context says otherwise
 
 struct ServeFlags : GenerateFlags {
+  int64_t n_pictures = 0;  // of a conversation; 0: as the model says
   std::string name, token;
   HttpOptions http = {};
   ServeLimits limits = {};
@@ -70,6 +73,28 @@ void run_server(const ServeFlags& flags, const GlobalOptions& options, const Ser
   throw ExitStatus{128 + stop_wish()};
 }
 
+// Room for pictures of a model that sees some; what else asks for it is refused.
+void make_room_for_pictures(const ServeFlags& flags, ModelSpec& spec) {
+  if (model_def(spec.kind).sees_pictures) {
+    if (flags.n_pictures > 0) spec.images = flags.n_pictures;
+  } else if (flags.n_pictures > 0) {
+    throw Error(ErrorCode::invalid_argument,
+                "--images: expected a model that sees pictures (llava, idefics3), got {}",
+                model_def(spec.kind).name);
+  }
+}
+
+// Pictures of conversations; none of a model that sees none, or without kernels for a cache.
+std::optional<ServedPictures> served_pictures(const GenerateSetup& setup,
+                                              const TextModel& text_model, const Log& log) {
+  const ModelSpec& spec = setup.source.spec;
+  if (!model_def(spec.kind).sees_pictures || !text_model.has_cache()) return {};
+  const ImagesConfig images = evaluation_images(posix_files(), setup.source, log);
+  return std::optional<ServedPictures>(std::in_place, posix_files(),
+                                       picture_options(spec, images, *setup.tokenizer),
+                                       image_mark(*setup.tokenizer, spec));
+}
+
 void serve_text(const ServeFlags& flags, const GlobalOptions& options, GenerateSetup& setup) {
   if (has_source(setup.source.spec)) {
     throw Error(ErrorCode::invalid_argument,
@@ -88,6 +113,7 @@ void serve_text(const ServeFlags& flags, const GlobalOptions& options, GenerateS
                                            .picks = !is_cpu,
                                            .runs_one_alone = is_cpu},
                                           text_machine(backend, make_log(options)));
+  const auto pictures = served_pictures(setup, *text_model, make_log(options));
   ServeEngine engine(*text_model, *setup.tokenizer, setup.options.stop_tokens, flags.limits);
   const ServedModel model{.name = served_name(flags),
                           .tokenizer = *setup.tokenizer,
@@ -95,7 +121,8 @@ void serve_text(const ServeFlags& flags, const GlobalOptions& options, GenerateS
                           .chat_stops = setup.options.stop_texts,
                           .vocab = text_model->vocab(),
                           .context = setup.context,
-                          .seed = options.seed};
+                          .seed = options.seed,
+                          .pictures = pictures ? &*pictures : nullptr};
   const ServeApp app(model, &engine, {}, access_of(flags), make_log(options));
   run_server(flags, options, app, model, [&] { engine.close(); });
 }
@@ -127,7 +154,9 @@ void serve_embeddings(const ServeFlags& flags, const GlobalOptions& options,
 void run_serve(const ServeFlags& flags, const GlobalOptions& options) {
   access_of(flags);  // before anything is read
   GenerateSetup setup = generate_setup(flags, options);
-  if (model_def(setup.source.spec.kind).writes_text) return serve_text(flags, options, setup);
+  make_room_for_pictures(flags, setup.source.spec);
+  const ModelDef& def = model_def(setup.source.spec.kind);
+  if (def.writes_text || def.sees_pictures) return serve_text(flags, options, setup);
   serve_embeddings(flags, options, setup);
 }
 
@@ -173,6 +202,11 @@ void add_serve_command(CLI::App& app, GlobalOptions& options) {
       ->add_option("--context", flags->context,
                    "most tokens of a text; 0: the model's, 4096 at most")
       ->check(CLI::NonNegativeNumber);
+  serve
+      ->add_option("--images", flags->n_pictures,
+                   "most pictures of a conversation, of a model that sees some; without, the "
+                   "run's model.images, of a folder 1")
+      ->check(CLI::Range(size_t{1}, kMaxPictures));
   serve->add_option("--template", flags->chat_template,
                     "a chat template: a file, chatml or plain; auto: the model's");
   serve->add_option("--recipe", flags->recipe, "precision, as generate has it");

@@ -99,10 +99,12 @@ class ServeEngine::Running : public TextListener {
 
 ServeEngine::ServeEngine(TextModel& model, const Tokenizer& tokenizer,
                          std::vector<int32_t> stop_tokens, const ServeLimits& limits)
-    : batch_(model, tokenizer, kMostRead),
+    : model_(model),
+      batch_(model, tokenizer, kMostRead),
       stop_tokens_(std::move(stop_tokens)),
       limits_(limits),
       running_(batch_.n_entries()),
+      held_pictures_(batch_.n_entries()),
       thread_([this] { run(); }) {}
 
 ServeEngine::~ServeEngine() {
@@ -167,6 +169,11 @@ void ServeEngine::start_waiting() {
     auto text = std::make_unique<Running>(std::move(waiting_.front()));
     waiting_.pop_front();
     const ServeText& what = text->from().text;
+    const bool has_pictures = what.pictures != nullptr;
+    if (has_pictures || held_pictures_[entry])
+      model_.read_pictures(static_cast<int64_t>(entry),
+                           has_pictures ? *what.pictures : EntryPictures());
+    held_pictures_[entry] = has_pictures;
     batch_.add(entry, {.prompt = what.prompt,
                        .max_tokens = what.max_tokens,
                        .stop_tokens = stop_tokens_,

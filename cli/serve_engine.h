@@ -24,6 +24,7 @@ struct ServeText {
   std::vector<std::string> stop_texts = {};
   int n_logprobs = -1;         // of the most probable tokens beside each token's own; -1: none
   bool scores_prompt = false;  // of the prompt's tokens too
+  std::shared_ptr<const EntryPictures> pictures = {};  // of the prompt; null: it has none
 };
 
 struct TokenScore {
@@ -92,6 +93,7 @@ class ServeEngine {
   void start_waiting();
   void fail_all(const ServeError& error);
 
+  TextModel& model_;
   TextBatch batch_;
   std::vector<int32_t> stop_tokens_;
   ServeLimits limits_;
@@ -101,6 +103,7 @@ class ServeEngine {
   size_t n_running_ = 0;
   bool is_closed_ = false, ends_ = false;
   std::vector<std::unique_ptr<Running>> running_;  // by entry; the thread's
+  std::vector<bool> held_pictures_;                // by entry: those of an earlier text stand there
   std::thread thread_;
 };
 

@@ -1,6 +1,7 @@
 #include "cli/serve_request.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 #include <functional>
@@ -138,23 +139,49 @@ std::vector<std::vector<int32_t>> prompts_of(const ServedModel& model, const Ord
   return prompts;
 }
 
-// A text, or parts that are texts.
-std::string read_content(ServeFields& message) {
-  const OrderedJson content = message.any("content");
-  if (content.is_string()) return content.get<std::string>();
-  if (!content.is_array()) message.fail("content", "a text, or an array of parts", content);
-  std::string all;
-  for (const OrderedJson& part : content) {
-    ServeFields fields(part, message.name_of("content"));
-    if (const std::string type = fields.text("type"); type != "text")
-      fields.fail("type", "text", type);
-    all += fields.text("text");
-    fields.refuse_others();
+// A text without the mark of a picture, whose token no picture would stand behind.
+std::string read_text(ServeFields& fields, const std::string& name, const ServedModel& model) {
+  std::string text = fields.text(name);
+  if (model.pictures != nullptr && text.find(model.pictures->mark()) != text.npos) {
+    fields.fail(name,
+                "a text without " + model.pictures->mark() +
+                    ", for which a part of the type image_url stands",
+                text);
   }
-  return all;
+  return text;
 }
 
-OrderedJson read_messages(ServeFields& fields) {
+// A text, or parts: texts one behind the other, and where there are pictures, whose mark stands for
+// them, a line each, as conversations of training have them.
+std::string read_content(ServeFields& message, const std::string& role, const ServedModel& model,
+                         std::vector<SentPicture>& pictures) {
+  const OrderedJson content = message.any("content");
+  if (content.is_string()) return read_text(message, "content", model);
+  if (!content.is_array()) message.fail("content", "a text, or an array of parts", content);
+  const size_t n_before = pictures.size();
+  std::vector<std::string> texts;
+  for (const OrderedJson& part : content) {
+    ServeFields fields(part, message.name_of(fmt::format("content[{}]", texts.size())));
+    const std::string type = fields.text("type");
+    if (type == "image_url" && model.pictures != nullptr) {
+      if (role != "user") fields.fail("type", "text, where the role is " + role, type);
+      texts.push_back(model.pictures->mark());
+      pictures.push_back(model.pictures->read(fields, pictures.size()));
+    } else if (type == "text") {
+      texts.push_back(read_text(fields, "text", model));
+    } else {
+      const char* const expected = model.pictures != nullptr
+                                       ? "text or image_url"
+                                       : "text, as the model that is served takes no pictures";
+      fields.fail("type", expected, type);
+    }
+    fields.refuse_others();
+  }
+  return fmt::format("{}", fmt::join(texts, pictures.size() > n_before ? "\n" : ""));
+}
+
+OrderedJson read_messages(ServeFields& fields, const ServedModel& model,
+                          std::vector<SentPicture>& pictures) {
   OrderedJson messages = OrderedJson::array();
   const OrderedJson given = fields.any("messages");
   if (!given.is_array() || given.empty())
@@ -164,7 +191,8 @@ OrderedJson read_messages(ServeFields& fields) {
     const std::string role = message.text("role");
     if (role != "system" && role != "user" && role != "assistant")
       message.fail("role", "system, user or assistant", role);
-    messages.push_back({{"role", role}, {"content", read_content(message)}});
+    const std::string content = read_content(message, role, model, pictures);
+    messages.push_back({{"role", role}, {"content", content}});
     if (const OrderedJson name = message.any("name"); !name.is_null())
       messages.back()["name"] = message.text("name");
     for (const char* absent : {"tool_calls", "refusal", "audio", "function_call"})
@@ -192,7 +220,15 @@ TextRequest read_completion(const ServedModel& model, std::string_view body) {
     fields.fail("echo", "false, where stream is true", OrderedJson(true));
   if (std::ssize(prompts) * shared.n > kMaxChoices * kMaxChoices)
     fields.fail("prompt", "fewer prompts", fields.any("n"));
-  for (const std::vector<int32_t>& prompt : prompts) add_texts(request, model, shared, prompt);
+  for (const std::vector<int32_t>& prompt : prompts) {
+    if (model.pictures != nullptr && std::ranges::count(prompt, model.pictures->token()) > 0) {
+      throw ServeError{.message = fmt::format("prompt: expected no {}, as pictures stand in "
+                                              "messages of /v1/chat/completions alone, got one",
+                                              model.pictures->mark()),
+                       .param = "prompt"};
+    }
+    add_texts(request, model, shared, prompt);
+  }
   return request;
 }
 
@@ -202,7 +238,8 @@ TextRequest read_chat(const ServedModel& model, std::string_view body) {
   TextRequest request;
   request.is_chat = true;
   Shared shared = read_shared(fields, model, request);
-  const OrderedJson messages = read_messages(fields);
+  std::vector<SentPicture> pictures;
+  const OrderedJson messages = read_messages(fields, model, pictures);
   const auto older = fields.integer("max_tokens", 1, INT32_MAX);
   shared.max_tokens = fields.integer("max_completion_tokens", 1, INT32_MAX);
   if (older && shared.max_tokens)
@@ -223,9 +260,11 @@ TextRequest read_chat(const ServedModel& model, std::string_view body) {
   fields.nothing("modalities", {OrderedJson::array({"text"})});
   for (const char* ignored : {"store", "metadata"}) fields.ignore(ignored);
   fields.refuse_others();
-  std::vector<int32_t> tokens;
+  std::vector<int32_t> tokens, placed;
   try {
-    tokens = model.chat->tokens(model.chat->render({{"messages", messages}}));
+    tokens = model.pictures != nullptr
+                 ? model.pictures->tokens(*model.chat, messages, pictures.size(), placed)
+                 : model.chat->tokens(model.chat->render({{"messages", messages}}));
   } catch (const Error& error) {
     throw ServeError{.message = error.what(), .param = "messages"};
   }
@@ -234,6 +273,9 @@ TextRequest read_chat(const ServedModel& model, std::string_view body) {
   if (older) shared.max_tokens = older;
   shared.usual = model.context;
   add_texts(request, model, shared, std::move(tokens));
+  if (pictures.empty()) return request;
+  const auto shown = model.pictures->shown(pictures, std::move(placed));
+  for (ServeText& text : request.texts) text.pictures = shown;
   return request;
 }
 

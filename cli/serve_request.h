@@ -10,6 +10,7 @@
 
 #include "cli/generate_setup.h"
 #include "cli/serve_engine.h"
+#include "cli/serve_pictures.h"
 
 namespace octet {
 
@@ -20,7 +21,8 @@ struct ServedModel {
   const ChatPrompts* chat = nullptr;         // of a model that writes text
   std::vector<std::string> chat_stops = {};  // what ends an answer beside stop tokens
   int64_t vocab = 0, context = 0;
-  std::optional<uint32_t> seed = {};  // of requests that name none; else a random one
+  std::optional<uint32_t> seed = {};         // of requests that name none; else a random one
+  const ServedPictures* pictures = nullptr;  // of a model that takes some
 };
 
 // Request of /v1/completions or /v1/chat/completions.

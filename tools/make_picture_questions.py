@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Conversations and questions about MNIST and CIFAR-10 pictures, with all that a run on them needs; the same files for a seed on every machine.
 
-    tools/make_picture_questions.py DATA OUT [--train 2000] [--test 300] [--seed 1]
+    tools/make_picture_questions.py DATA OUT [--train 2000] [--test 300] [--types digit class ...] [--seed 1]
 
 DATA holds mnist/ and cifar10/ (IDX files, CIFAR's test records and a pack of JPEG pictures). Into OUT go
     pictures/*.png, *.jpg  the pictures, as they are
     train.jsonl, val.jsonl conversations: {"messages": [...], "images": [...]}, of one picture or of two
-    questions.jsonl        held-out pictures in held-out phrasings: {"images", "question", "answer", "type"} for `octet eval --tasks vqa:FILE`
+    questions.jsonl        held-out pictures in four held-out phrasings of each type: {"images", "question", "answer", "type"} for `octet eval --tasks vqa:FILE`
     tokenizer.json         bytes; <image>, <|im_start|> and <|im_end|>, tokens 256 to 258; and the words of questions and answers; 512 are enough
 Only the standard library.
 """
@@ -21,27 +21,43 @@ import struct
 import sys
 import zlib
 from pathlib import Path
+from typing import NamedTuple
 
 import papers_data
 
 CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 ANIMALS = {"bird", "cat", "deer", "dog", "frog", "horse"}
 WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
-# Forms of questions; the last one of each list is held out for questions.jsonl: no conversation has it, though others have each of its words. Types
-# share their forms and how these end, so that a word says what is asked and not the form.
-NAME = ["Which {x} is this?", "What {x} do you see?", "Name the {x} in the {picture}.", "Say which {x} is in this {picture}.", "Tell me the {x}.", "Which {x} is in the {picture}?",
-        "What {x} does the {picture} show?"]
-IS_IT = ["Is this an {x}?", "Do you see an {x} in the {picture}?", "Does the {picture} show an {x}?", "Say if this is an {x}.", "Is there an {x} in this {picture}?",
-         "Tell me if you see an {x}.", "Tell me if there is an {x}."]
-COUNT = ["How many {x}s are there?", "How many {x}s do you see?", "Count the {x}s in the {picture}s.", "Tell me how many {x}s you see.", "Say how many {x}s there are.",
-         "How many {x}s are in the {picture}s?", "How many {x}s do the {picture}s show?"]
-COMPARE = ["Which {x} is larger, the first or the second?", "Is the first or the second {x} larger?", "Say which {x} is larger, first or second.",
-           "Tell me which is the larger {x}, the first or the second.", "Name the larger {x}, first or second.", "Do you see the larger {x} in the first or the second {picture}?",
-           "Does the first or the second {picture} show the larger {x}?"]
+
+
+class Forms(NamedTuple):
+    trained: list
+    held_out: list
+
+
+# Forms of questions: no conversation has one that is held out for questions.jsonl, though others have each of its words. Types share their forms and how
+# these end, so that a word says what is asked and not the form. Held-out forms are several, so that a score does not hang on how a model takes one of them.
+NAME = Forms(["Which {x} is this?", "What {x} do you see?", "Name the {x} in the {picture}.", "Say which {x} is in this {picture}.", "Tell me the {x}.",
+              "Which {x} is in the {picture}?", "What {x} is in this {picture}?", "Say what {x} you see."],
+             ["What {x} does the {picture} show?", "What {x} is this?", "Tell me which {x} is in this {picture}.", "Which {x} do you see in the {picture}?"])
+IS_IT = Forms(["Is this an {x}?", "Do you see an {x} in the {picture}?", "Does the {picture} show an {x}?", "Say if this is an {x}.",
+               "Is there an {x} in this {picture}?", "Tell me if you see an {x}.", "Do you see an {x}?", "Say if there is an {x} in the {picture}."],
+              ["Tell me if there is an {x}.", "Does this {picture} show an {x}?", "Is there an {x} in the {picture}?", "Say if you see an {x} in the {picture}."])
+COUNT = Forms(["How many {x}s are there?", "How many {x}s do you see?", "Count the {x}s in the {picture}s.", "Tell me how many {x}s you see.",
+               "Say how many {x}s there are.", "How many {x}s are in the {picture}s?", "Count the {x}s.", "Tell me how many {x}s are in the {picture}s."],
+              ["How many {x}s do the {picture}s show?", "How many {x}s do you see in the {picture}s?", "Say how many {x}s you see.",
+               "Tell me how many {x}s there are."])
+COMPARE = Forms(["Which {x} is larger, the first or the second?", "Is the first or the second {x} larger?", "Say which {x} is larger, first or second.",
+                 "Tell me which is the larger {x}, the first or the second.", "Name the larger {x}, first or second.",
+                 "Do you see the larger {x} in the first or the second {picture}?", "Tell me which {x} is larger, first or second.",
+                 "Is the larger {x} in the first or the second {picture}?"],
+                ["Does the first or the second {picture} show the larger {x}?", "Say which is the larger {x}, first or second.",
+                 "Is the larger {x} the first or the second?", "Which {x} is the larger, first or second?"])
 DIGITS, PICTURES = ["digit", "number", "numeral"], ["picture", "image", "photo"]
 # By type of question: its forms, and what stands for {x}.
 PHRASES = {"digit": (NAME, DIGITS), "parity": (IS_IT, [f"even {digit}" for digit in DIGITS]), "larger": (COMPARE, DIGITS), "count": (COUNT, DIGITS),
            "class": (NAME, ["thing", "object", "item"]), "animal": (IS_IT, ["animal"])}
+N_HELD_OUT = 4  # forms of each type
 SPECIAL = ["<image>", "<|im_start|>", "<|im_end|>"]
 
 
@@ -114,9 +130,19 @@ def conversation(phrase, pictures, answer):
     return {"images": pictures, "messages": [{"role": "user", "content": content}, {"role": "assistant", "content": answer}]}
 
 
-def phrase(kind, rng, held_out=False):
+def phrase(kind, rng, form=None):
+    """Of a held-out form, or of any that is trained."""
     forms, words = PHRASES[kind]
-    return (forms[-1] if held_out else rng.choice(forms[:-1])).format(x=rng.choice(words), picture=rng.choice(PICTURES))
+    return (rng.choice(forms.trained) if form is None else forms.held_out[form]).format(x=rng.choice(words), picture=rng.choice(PICTURES))
+
+
+def held_out_form(kind, question):
+    """Which of a type's held-out forms a question has."""
+    forms, words = PHRASES[kind]
+    for i, form in enumerate(forms.held_out):
+        if any(form.format(x=word, picture=picture) == question for word in words for picture in PICTURES):
+            return i
+    raise ValueError(f"{question!r} has no held-out form of {kind}")
 
 
 def pieces(text):
@@ -126,7 +152,8 @@ def pieces(text):
 
 def merges():
     """Of byte-pair encoding, until every piece of a question or an answer is a token: the most frequent pair first, then by the alphabet."""
-    texts = [form.format(x=word, picture=picture) for forms, words in PHRASES.values() for form in forms for word in words for picture in PICTURES]
+    texts = [form.format(x=word, picture=picture) for forms, words in PHRASES.values() for form in forms.trained + forms.held_out
+             for word in words for picture in PICTURES]
     texts += CLASSES + WORDS + ["yes", "no", "first", "second", "user", "assistant", "system"]
     return papers_data.bpe_merges({piece: 1 for text in texts for piece in pieces(text)}, sys.maxsize)
 
@@ -158,9 +185,10 @@ def main():
     parser.add_argument("--train", type=int, default=2000, help="pictures of each kind to train on; twice as many conversations")
     parser.add_argument("--test", type=int, default=300, help="held-out pictures of each kind; as many questions, and as many for validation")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--types", nargs="+", choices=list(PHRASES), default=list(PHRASES), help="of questions: all without it")
     args = parser.parse_args()
     (args.out / "pictures").mkdir(parents=True, exist_ok=True)
-    rng, kinds = random.Random(args.seed), list(PHRASES)
+    rng, kinds = random.Random(args.seed), list(dict.fromkeys(args.types))
     digits = put(args.out, "digit", mnist(args.data / "mnist", "train", args.train), "png")
     things = put(args.out, "thing", packed(args.data / "cifar10/train_jpeg.pack", args.train), "jpg")
     test_digits = put(args.out, "test-digit", mnist(args.data / "mnist", "t10k", args.test), "png")
@@ -173,7 +201,8 @@ def main():
         kind = kinds[i % len(kinds)]
         val.append(conversation(phrase(kind, rng), *question(kind, test_digits, test_things, rng)))
         pictures, answer = question(kind, test_digits, test_things, rng)
-        held.append({"images": pictures, "question": phrase(kind, rng, held_out=True), "answer": answer, "type": kind})
+        form = i // len(kinds) % N_HELD_OUT
+        held.append({"images": pictures, "question": phrase(kind, rng, form), "answer": answer, "type": kind})
     rng.shuffle(train)
     lines(args.out / "train.jsonl", train)
     lines(args.out / "val.jsonl", val)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import make_picture_questions
 from papers_entries import Criterion, Entry, Published
 from papers_llm_entries import COAT
 from papers_llm_tasks import metrics_of
@@ -35,13 +36,14 @@ VLM_ENTRIES = (
         name="coat-vlm", title="A model that sees pictures, trained with COAT", source=COAT, table="5 and figure 7", task="train_vlm",
         model="a LLaVA, trained from new weights: CLIP's tower, of `full` with VILA's projector",
         data="conversations about MNIST and CIFAR-10 (`tools/make_picture_questions.py`): digits, whether they are even, which of two is larger, how many there "
-             "are, what a picture shows, whether it is an animal; tested on held-out pictures with held-out forms of the questions",
+             "are, what a picture shows, whether it is an animal; tested on held-out pictures with four held-out forms of each type of question",
         metric="acc", factor=100, baseline="bf16", variants=("fp8_linear", "coat"),
         criterion=Criterion("within", 1, "the paired mean of the change is within 1 point or two standard errors of at most 1 point", most_error=1),
         published=(Published("VILA1.5-7B, mean of nine benchmarks", 62.80, {"fp8_linear": 61.88, "coat": 62.51}),),
         differs="a small model from new weights in the place of the third stage of a 7B model; TE's place is taken by `fp8_linear`. `majority` of the CSV file is "
-                "what each type's most frequent answer would score, `acc_TYPE` the score of a type, `peak` the plan's memory (MiB), `loss` the loss of validation "
-                "in nats a trained token, and `curve_1` to `curve_10` are means of the training loss over tenths of the run, as figure 7 shows it"),
+                "what each type's most frequent answer would score, `acc_TYPE` the score of a type, `acc_TYPE_N` that of its held-out form N, `peak` the plan's "
+                "memory (MiB), `loss` the loss of validation in nats a trained token, and `curve_1` to `curve_10` are means of the training loss over tenths "
+                "of the run, as figure 7 shows it"),
 )
 
 
@@ -88,6 +90,17 @@ def curve(rows):
         yield math.fsum(part) / len(part), len(part)
 
 
+def by_form(path):
+    """What was answered, by type of question and held-out form: (how many are right, of how many)."""
+    found = collections.defaultdict(lambda: [0, 0])
+    for line in path.read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        counts = found[row["type"], make_picture_questions.held_out_form(row["type"], row["question"])]
+        counts[0] += row["right"]
+        counts[1] += 1
+    return sorted((kind, form, n_right, n) for (kind, form), (n_right, n) in found.items())
+
+
 def train_vlm(bench, entry, seed):
     data = questions(bench)
     held_out = data / "questions.jsonl"
@@ -95,9 +108,13 @@ def train_vlm(bench, entry, seed):
     yield entry.baseline, "majority", majority(held_out), None, n_asked
     for recipe in (entry.baseline, *entry.variants):
         run = llava(bench, recipe, seed, data)
-        for line in json.loads(bench.run("eval", "--json", "--model", run, "--tasks", f"vqa:{held_out}", "--batch", 100)):
+        answers = bench.work / f"answers-{recipe}-{seed}.jsonl"
+        for line in json.loads(bench.run("eval", "--json", "--model", run, "--tasks", f"vqa:{held_out}", "--batch", 100, "--predictions", answers)):
             name = "acc" if line["type"] == "all" else f"acc_{line['type']}"
             yield recipe, name, float(line["acc"]), float(line["stderr"]), int(line["n"])
+        for kind, form, n_right, n in by_form(answers):
+            share = n_right / n
+            yield recipe, f"acc_{kind}_{form + 1}", share, math.sqrt(share * (1 - share) / n), n
         rows = metrics_of(run)
         yield recipe, "loss", float([row["val_loss"] for row in rows if "val_loss" in row][-1]), None, n_asked
         for i, (value, n) in enumerate(curve(rows)):

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <numeric>
+#include <set>
 
 #include "base/error.h"
 #include "base/units.h"
@@ -67,6 +68,36 @@ void expect_text(const ModelSpec& spec) {
               def.name, def.translates ? ", which translates (octet generate --sources)" : "");
 }
 
+namespace {
+
+// Inputs that a function quantizes which runs a part of the model alone (a decoder without what
+// reads pictures or a source): without those of `parameters` that it does not read.
+FakeQuantizeInputs inputs_within(const Graph& graph, FakeQuantizeInputs all,
+                                 const std::set<std::string>& parameters) {
+  const auto stack_of = [](const std::string& layer) { return layer.substr(0, layer.rfind('.')); };
+  std::set<std::string> weights, stacks;
+  const auto all_uses = uses(graph);
+  for (const GraphInput& input : graph.inputs) {
+    if (!all_uses[input.value].empty()) weights.insert(input.name);
+  }
+  for (const Node& node : graph.nodes) stacks.insert(stack_of(layer_name(node.tag)));
+  std::erase_if(all.linears, [&](const auto& entry) {
+    return parameters.contains(entry.first) && !weights.contains(entry.first);
+  });
+  std::erase_if(all.residuals, [&](const auto& entry) {
+    return !stacks.contains(stack_of(entry.first.substr(0, entry.first.find(".residual."))));
+  });
+  return all;
+}
+
+std::set<std::string> names_of_parameters(const ModelSpec& spec) {
+  std::set<std::string> names;
+  for (const ParameterSpec& parameter : model_parameters(spec)) names.insert(parameter.name);
+  return names;
+}
+
+}  // namespace
+
 ProgramOptions inference_options(const ModelSpec& spec, const Precision& precision,
                                  const BatchSize& size) {
   ProgramOptions options;
@@ -75,8 +106,10 @@ ProgramOptions inference_options(const ModelSpec& spec, const Precision& precisi
   if (!precision.inputs.empty()) {
     expect_plain_recipe(precision.recipe);
     options.forward_passes.push_back(
-        {.name = "fake_quantize_inputs", .run = [inputs = precision.inputs](const Graph& graph) {
-           return fake_quantize_inputs(graph, inputs);
+        {.name = "fake_quantize_inputs",
+         .run = [inputs = precision.inputs,
+                 parameters = names_of_parameters(spec)](const Graph& graph) {
+           return fake_quantize_inputs(graph, inputs_within(graph, inputs, parameters));
          }});
   }
   options.freezes_parameters = precision.stored != FrozenFormat::as_computed;

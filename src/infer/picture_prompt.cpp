@@ -22,6 +22,12 @@ std::string image_mark(const Tokenizer& tokenizer, const ModelSpec& spec) {
               id, is_known ? " ('" + mark + "')" : ", which it lacks");
 }
 
+int64_t picture_tokens(const ModelSpec& spec) {
+  constexpr int64_t kAround = 3;
+  if (!model_def(spec.kind).sees_pictures) return 0;
+  return spec.images * (picture_rows(spec) + (spec.kind == ModelKind::idefics3 ? kAround : 0));
+}
+
 namespace {
 
 // Tokens that idefics3 has around a picture's. Throws Error{invalid_argument} where the tokenizer
@@ -79,10 +85,8 @@ std::string with_marks(const std::string& text, const std::string& mark, size_t 
   return result + text;
 }
 
-std::string rendered_question(const ChatPrompts& chat, const std::string& text,
+std::string rendered_messages(const ChatPrompts& chat, OrderedJson messages,
                               const std::string& mark, size_t n_pictures) {
-  OrderedJson messages =
-      OrderedJson::array({{{"role", "user"}, {"content", with_marks(text, mark, n_pictures)}}});
   const auto has_marks = [&](const std::string& rendered) {
     return rendered.find(mark) != rendered.npos;
   };
@@ -94,6 +98,13 @@ std::string rendered_question(const ChatPrompts& chat, const std::string& text,
   }
   split_into_parts(messages, mark);
   return chat.render({{"messages", messages}});
+}
+
+std::string rendered_question(const ChatPrompts& chat, const std::string& text,
+                              const std::string& mark, size_t n_pictures) {
+  const std::string content = with_marks(text, mark, n_pictures);
+  return rendered_messages(chat, OrderedJson::array({{{"role", "user"}, {"content", content}}}),
+                           mark, n_pictures);
 }
 
 PlacedTokens placed_prompt(const PictureRowsOptions& options, const std::vector<int32_t>& ids,
@@ -119,6 +130,16 @@ PicturePrompt picture_prompt(const Files& files, const PictureRowsOptions& optio
                  std::span(result.pictures.pixels).subspan(i * n, n));
   }
   return result;
+}
+
+void expect_no_pictures(const ModelSpec& spec, std::span<const int32_t> ids,
+                        std::string_view what) {
+  if (!model_def(spec.kind).sees_pictures) return;
+  if (std::ranges::count(ids, static_cast<int32_t>(spec.image_token)) == 0) return;
+  throw Error(ErrorCode::invalid_argument,
+              "{}: expected no token {} (model.image_token), which stands for a picture, without "
+              "--image and --prompt, got one",
+              what, spec.image_token);
 }
 
 void add_pictures(const ModelSpec& model, std::span<const EntryPictures> entries,

@@ -23,6 +23,10 @@ std::string image_mark(const Tokenizer& tokenizer, const ModelSpec& spec);
 PictureRowsOptions picture_options(const ModelSpec& spec, const ImagesConfig& images,
                                    const Tokenizer& tokenizer);
 
+// Most tokens of a row that stand for its pictures, with those around them; 0 of a model that sees
+// none.
+int64_t picture_tokens(const ModelSpec& spec);
+
 struct PicturePrompt {
   Prompt prompt;
   EntryPictures pictures;
@@ -31,7 +35,10 @@ struct PicturePrompt {
 // The text with a mark (image_mark()) for each of so many pictures: its own, or where it has none
 // before it, a line each. Throws Error{invalid_argument} for another number of marks.
 std::string with_marks(const std::string& text, const std::string& mark, size_t n_pictures);
-// Such a text as the question of a conversation, by a template that takes texts or lists of parts.
+// Messages whose contents are texts with so many marks, by a template that takes texts or lists of
+// parts; and such a text as the question of a conversation.
+std::string rendered_messages(const ChatPrompts& chat, OrderedJson messages,
+                              const std::string& mark, size_t n_pictures);
 std::string rendered_question(const ChatPrompts& chat, const std::string& text,
                               const std::string& mark, size_t n_pictures);
 
@@ -44,6 +51,10 @@ PlacedTokens placed_prompt(const PictureRowsOptions& options, const std::vector<
 PicturePrompt picture_prompt(const Files& files, const PictureRowsOptions& options,
                              const std::vector<int32_t>& ids,
                              const std::vector<std::string>& pictures);
+
+// Throws Error{invalid_argument} "WHAT: ..." where tokens of a prompt that has no pictures hold one
+// that stands for a picture.
+void expect_no_pictures(const ModelSpec& spec, std::span<const int32_t> ids, std::string_view what);
 
 // Inputs of a call over a cache from the entries' pictures, whose tokens are those of `places`: the
 // arrays of picture_inputs() in the batch, where one stands in the place of a picture's.

@@ -194,8 +194,16 @@ class CachedModel : public TextModel {
     return plan;
   }
 
+  // True if a picture's row stands at this position of the entry.
+  bool is_picture(size_t entry, int64_t position) const {
+    if (pictures_.empty()) return false;
+    const std::vector<int32_t>& rows = pictures_[entry].rows;
+    return position < std::ssize(rows) && rows[static_cast<size_t>(position)] >= 0;
+  }
+
   // Tokens [from, from + size) of each chunk. What is left of a row repeats the entry's last token
-  // where it stands, or at no position: the cache stays as it is.
+  // where it stands, or at no position: the cache stays as it is. Behind a row of a picture, whose
+  // token alone makes another one, it stands where the next token will.
   const BoundPlan& run(std::string_view name, int64_t size, std::span<const TextChunk> chunks,
                        int64_t from) {
     if (is_alone(chunks)) return run_alone(name, size, chunks.front(), from);
@@ -217,8 +225,6 @@ class CachedModel : public TextModel {
       const TextChunk* chunk = of_entry[entry];
       const int64_t n_left = chunk == nullptr ? 0 : std::ssize(chunk->tokens) - from;
       const int64_t n = std::clamp<int64_t>(n_left, 0, size);
-      places.held.push_back(n);
-      places.first.push_back(n > 0 ? chunk->first + from : last.position);
       const auto row = batch.ints("tokens").begin() + static_cast<int64_t>(entry) * size;
       if (n > 0) {
         std::copy_n(chunk->tokens.begin() + from, n, row);
@@ -230,6 +236,9 @@ class CachedModel : public TextModel {
         }
       }
       std::fill(row + n, row + size, last.token);
+      const int64_t n_more = n < size && is_picture(entry, last.position) ? 1 : 0;
+      places.held.push_back(n > 0 ? n + n_more : 0);
+      places.first.push_back(n > 0 ? chunk->first + from : last.position + n_more);
     }
     if (!pictures_.empty()) add_pictures(model_.spec(), pictures_, places, batch);
     batch.set(positions_input(), positions(n_entries(), size, places));

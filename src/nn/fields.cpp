@@ -94,7 +94,7 @@ constexpr ModelField kFields[] = {
     {"model.channels", &ModelSpec::channels, within(1, 1 << 10), key, listed, "",
      "models that read or see pictures: values of a pixel"},
     {"model.post_norm", &ModelSpec::post_norm, {}, key, listed, "",
-     "vit, deit: norms on what a sum gives, not on what is added to it"},
+     "vit, deit, llava (its tower): norms on what a sum gives, not on what is added to it"},
     {"model.mlp_relu", &ModelSpec::mlp_relu, {}, key, listed, "",
      "vit, deit: ReLU in place of GELU"},
     {"model.qkv_bias", &ModelSpec::qkv_bias, {}, key, listed, "",

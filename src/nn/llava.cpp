@@ -33,7 +33,8 @@ constexpr HfKey kKeys[] = {
      .key = "projector_hidden_act",
      .absent = static_cast<int>(MlpAct::gelu_erf)},
     {.field = "projector_bias", .key = "multimodal_projector_bias", .absent = 1},
-    // Keys of projectors that transformers does not have.
+    // Keys of towers and projectors that transformers does not have.
+    {.field = "post_norm", .key = "vision_config/post_norm", .absent = 0},
     {.field = "projector_downsample", .key = "projector_downsample", .absent = 1},
     {.field = "image_token",
      .key = "image_token_index",

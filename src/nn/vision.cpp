@@ -94,22 +94,29 @@ ValueId embeddings(Blocks& b, ValueId pictures, const Tower& tower) {
   ValueId x = b.linear(patches, "patch_embedding", hidden, options);
   if (is_clip) x = b.with_first_rows(b.table("class_embedding", 1, {hidden}), x);
   x = b.add_rows(x, b.table("position_embedding.weight", rows, {}));
-  if (!is_clip) return x;
+  if (!is_clip || spec.post_norm) return x;
   b.enter(-1, tower.prefix);
   return b.layer_norm(x, "pre_layrnorm");  // as its files spell it
 }
 
+// With post_norm the norms stand behind the sums, as in Vaswani et al. 2017.
 ValueId layer(Blocks& b, ValueId x, MlpAct act) {
   const int64_t hidden = b.spec().hidden;
-  const ValueId read = b.layer_norm(x, "layer_norm1");
+  const bool is_post = b.spec().post_norm;
+  const auto norm = [&](ValueId value, std::string_view path, bool is_here) {
+    return is_here ? b.layer_norm(value, path) : value;
+  };
+  const ValueId read = norm(x, "layer_norm1", !is_post);
   const ValueId q = b.linear(read, "self_attn.q_proj", hidden, kBias);
   const ValueId k = b.linear(read, "self_attn.k_proj", hidden, kBias);
   const ValueId v = b.linear(read, "self_attn.v_proj", hidden, kBias);
   const ValueId o = b.attention(q, k, v, {.mask = AttentionMask::full});
   x = b.add(x, b.linear(o, "self_attn.out_proj", hidden, kResidual));
-  const ValueId wide = b.linear(b.layer_norm(x, "layer_norm2"), "mlp.fc1", b.spec().ffn, kBias);
+  x = norm(x, "layer_norm1", is_post);
+  const ValueId wide = b.linear(norm(x, "layer_norm2", !is_post), "mlp.fc1", b.spec().ffn, kBias);
   const ValueId y = b.activation(wide, "mlp.activation_fn", act);
-  return b.add(x, b.linear(y, "mlp.fc2", hidden, kResidual));
+  x = b.add(x, b.linear(y, "mlp.fc2", hidden, kResidual));
+  return norm(x, "layer_norm2", is_post);
 }
 
 // Rows of each picture that the decoder reads.
@@ -131,6 +138,7 @@ ModelSpec tower_spec(const ModelSpec& whole) {
                  .head_dim = whole.vision_hidden / whole.vision_heads,
                  .ffn = whole.vision_ffn,
                  .norm_eps = whole.vision_eps};
+  spec.post_norm = whole.post_norm;
   spec.patch_size = whole.patch_size;
   spec.channels = whole.channels;
   spec.image_size = whole.image_size / whole.patch_size * whole.patch_size;

@@ -42,7 +42,8 @@ struct Tower {
 };
 // Patches, a class token before those of a picture (CLIP), learned positions and pre-norm layers of
 // full attention: what the last layer gives. Source: Radford et al. 2021; Zhai et al. 2023. Names:
-// CLIPVisionModel and SiglipVisionModel of transformers.
+// CLIPVisionModel and SiglipVisionModel of transformers. With ModelSpec::post_norm norms stand
+// behind the sums of layers, and CLIP's in front of these is not there.
 //   pictures [B, .., C, S, S]  ->  [B * rows, hidden]
 ValueId tower_states(Blocks& blocks, ValueId pictures, const Tower& tower);
 

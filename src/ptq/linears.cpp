@@ -15,10 +15,18 @@ namespace {
 
 constexpr std::string_view kHead = "lm_head";
 
+bool is_tokens(const GraphInput& input) {
+  return input.kind == InputKind::batch && input.name == "tokens";
+}
+
 class SiteFinder {
  public:
   SiteFinder(const Graph& graph, const PtqSearch& search)
-      : graph_(graph), search_(search), uses_(uses(graph)) {}
+      : graph_(graph),
+        search_(search),
+        uses_(uses(graph)),
+        is_of_pictures_(picture_values(graph)),
+        has_tokens_(std::ranges::any_of(graph.inputs, &is_tokens)) {}
 
   std::vector<PtqSite> run() {
     for (size_t n = 0; n < graph_.nodes.size(); ++n) {
@@ -53,10 +61,14 @@ class SiteFinder {
   }
 
   // A linear in no layer. A decoder has one, its head; an encoder may have several, named by their
-  // modules.
-  std::string outer_name(const PtqLinear& linear) const {
+  // modules. Of a model that sees pictures those before the tower's layers and behind them.
+  std::string outer_name(const PtqLinear& linear, ValueId x) const {
     if (linear.weight.empty() || !search_.prefix) return std::string(kHead);
     const std::string module = module_of(linear);
+    if (has_tokens_ && is_of_pictures_[static_cast<size_t>(x)]) {
+      const char* const part = has_layers_ ? "projector." : "vision.";
+      return part + module.substr(module.rfind('.') + 1);
+    }
     return module.starts_with(*search_.prefix) ? module.substr(search_.prefix->size()) : module;
   }
 
@@ -80,11 +92,12 @@ class SiteFinder {
     const auto& attrs = std::get<GemmAttrs>(node.attrs);
     PtqLinear linear{.weight = own_parameter(node.in(Gemm::b)), .node = id};
     const bool is_outer = node.tag.layer < 0;
-    linear.name = is_outer ? outer_name(linear) : linear_name(node);
+    const ValueId x = node.in(Gemm::a);
+    has_layers_ = has_layers_ || !is_outer;
+    linear.name = is_outer ? outer_name(linear, x) : linear_name(node);
     names_.insert(linear.name);
     if (linear.weight.empty()) matched_.insert(std::string(kHead));  // a tied head
     if (linear.weight.empty() || attrs.role != GemmRole::forward) return;
-    const ValueId x = node.in(Gemm::a);
     if (is_kept(linear, is_outer && id == last_)) {
       if (!is_outer) kept_[{node.tag.layer, x}].push_back(linear.name);
       return;
@@ -130,7 +143,9 @@ class SiteFinder {
   const PtqSearch& search_;
   std::vector<std::vector<NodeId>> uses_;
   std::vector<PtqSite> sites_;
-  NodeId last_ = kNoNode;  // GEMM
+  std::vector<bool> is_of_pictures_;
+  bool has_tokens_ = false, has_layers_ = false;  // layers: before the node at hand
+  NodeId last_ = kNoNode;                         // GEMM
   std::map<int, int> n_sums_;
   // By layer and what they read.
   std::map<std::pair<int, ValueId>, size_t> site_of_;
@@ -139,6 +154,29 @@ class SiteFinder {
 };
 
 }  // namespace
+
+std::vector<bool> picture_values(const Graph& graph) {
+  std::vector<bool> has_pictures(graph.values.size()), has_tokens = has_pictures;
+  for (const GraphInput& input : graph.inputs) {
+    const auto value = static_cast<size_t>(input.value);
+    has_tokens[value] = is_tokens(input);
+    has_pictures[value] = input.kind == InputKind::batch && input.name == "pictures";
+  }
+  const auto reach = [&](std::vector<bool>& flags) {
+    for (const Node& node : graph.nodes) {
+      const bool is_reached = std::ranges::any_of(node.operands, [&](ValueId id) {
+        return id != kNoValue && flags[static_cast<size_t>(id)];
+      });
+      for (const ValueId id : node.results)
+        if (id != kNoValue && is_reached) flags[static_cast<size_t>(id)] = true;
+    }
+  };
+  reach(has_tokens);
+  reach(has_pictures);
+  for (size_t value = 0; value < has_pictures.size(); ++value)
+    has_pictures[value] = has_pictures[value] && !has_tokens[value];
+  return has_pictures;
+}
 
 std::string site_name(const PtqSite& site) {
   if (site.linears.empty()) return fmt::format("{}.residual.{}", site.layer, site.sum);

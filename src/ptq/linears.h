@@ -37,10 +37,14 @@ struct PtqSite {
 struct PtqSearch {
   std::vector<std::string> keep;  // patterns of linears that are left out; "lm_head": the last one
   // The prefix of modules that are in no layer, which their names leave out; nothing: a decoder,
-  // whose one such linear is the head.
+  // whose one such linear is the head. Those of a model that sees pictures are named by their part:
+  // vision.patch_embedding, projector.linear_1.
   std::optional<std::string> prefix = {};
   bool residual = false;  // sums too
 };
+
+// By value: true of what is made of pictures alone ("pictures"), before it stands among tokens.
+std::vector<bool> picture_values(const Graph& graph);
 
 // "layers.3.q_proj, k_proj", "layers.3.residual.1".
 std::string site_name(const PtqSite& site);

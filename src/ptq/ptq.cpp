@@ -9,6 +9,7 @@
 #include "infer/adapter_note.h"
 #include "infer/inference.h"
 #include "nn/hf_config.h"
+#include "nn/vision.h"
 #include "ptq/progress.h"
 #include "ptq/walk.h"
 
@@ -18,6 +19,11 @@ namespace {
 constexpr int64_t kBatchRows = 8;  // at a time
 constexpr int kDecisions = 2;      // counts changes of what is decided of the same request
 
+// Inputs that data bring to a model that sees pictures, and that are completed without.
+bool shows_pictures(const InputSpec& input) {
+  return input.name == merged_rows_input().name || input.name == "pictures";
+}
+
 // Hash of inputs that the data brought: neither what follows from others nor what a loss reads.
 std::string hash_of_rows(const std::vector<Batch>& rows, const ModelSpec& spec) {
   const std::vector<InputSpec> inputs = model_def(spec.kind).inputs(spec, {});
@@ -25,7 +31,8 @@ std::string hash_of_rows(const std::vector<Batch>& rows, const ModelSpec& spec) 
   for (const Batch& batch : rows) {
     for (const InputSpec& input : inputs) {
       const HostTensor* tensor = batch.find(input.name);
-      if (tensor == nullptr || std::ranges::count(completed_inputs(), input.name) > 0) continue;
+      const bool follows = std::ranges::count(completed_inputs(), input.name) > 0;
+      if (tensor == nullptr || (follows && !shows_pictures(input))) continue;
       std::visit([&](const auto& values) { hash.update(values); }, tensor->values);
     }
   }
@@ -62,12 +69,6 @@ Json identity_of(const PtqRequest& request, const ModelSpec& spec, const ExportW
 
 void check_source(const ModelSource& source, const ExportWeights& weights) {
   check_exportable(source.spec);
-  if (const ModelDef& def = model_def(source.spec.kind); def.sees_pictures) {
-    throw Error(ErrorCode::invalid_argument,
-                "[ptq] expected a model that sees no pictures, with which inputs are not "
-                "calibrated, got {} (octet convert --dtype writes weights in 8 bits)",
-                def.name);
-  }
   if (const ModelDef& def = model_def(source.spec.kind); def.is_recurrent) {
     throw Error(ErrorCode::invalid_argument,
                 "[ptq] expected a model whose linears each run once, got {}, which runs some at "
@@ -80,6 +81,49 @@ void check_source(const ModelSource& source, const ExportWeights& weights) {
                 "[ptq] '{}': expected weights in F32, BF16 or F16, got '{}' in 8 bits",
                 source.folder, p.name);
   }
+}
+
+// The pictures of rows with fewer than a row has room for are repeated in the places of those that
+// are not there, so that nothing is measured of zeros: no token reads these places. Throws
+// Error{bad_data} where there is no picture at all.
+std::vector<Batch> with_repeated_pictures(std::vector<Batch> rows, const ModelSpec& spec) {
+  struct Place {
+    size_t batch = 0, first = 0;  // first: of its values
+  };
+  std::vector<Place> held, others;
+  const InputSpec pictures = pictures_of(spec);
+  const auto n_values = static_cast<size_t>(pictures.n_inner() / spec.images);
+  for (size_t b = 0; b < rows.size(); ++b) {
+    const Batch& batch = rows[b];
+    std::vector<bool> is_read(static_cast<size_t>(batch.batch * spec.images));
+    for (const int32_t row : batch.ints(merged_rows_input().name)) {
+      const int64_t of_pictures = row - batch.batch * batch.seq;
+      if (of_pictures >= 0) is_read[static_cast<size_t>(of_pictures / picture_rows(spec))] = true;
+    }
+    for (size_t i = 0; i < is_read.size(); ++i)
+      (is_read[i] ? held : others).push_back({.batch = b, .first = i * n_values});
+  }
+  if (held.empty()) {
+    throw Error(ErrorCode::bad_data,
+                "[ptq] --calib: expected conversations with pictures, by which the inputs of the "
+                "tower are calibrated, got none (--keep 'vision.*' --keep 'projector.*' leaves "
+                "tower and projector as they are)");
+  }
+  for (size_t i = 0; i < others.size(); ++i) {
+    const Place from = held[i % held.size()], to = others[i];
+    const auto source = rows[from.batch].reals(pictures.name).begin();
+    const auto first = source + static_cast<int64_t>(from.first);
+    std::copy_n(first, n_values,
+                rows[to.batch].reals(pictures.name).begin() + static_cast<int64_t>(to.first));
+  }
+  return rows;
+}
+
+bool reads_pictures(const std::vector<PtqSite>& sites, const Graph& graph) {
+  const std::vector<bool> is_of_pictures = picture_values(graph);
+  return std::ranges::any_of(sites, [&](const PtqSite& site) {
+    return is_of_pictures[static_cast<size_t>(site.reads.front())];
+  });
 }
 
 void round_as_stored(const StoredTensor& tensor, std::span<float> values) {
@@ -134,7 +178,10 @@ std::vector<Batch> calibration_rows(const TokenStream& stream, int64_t samples, 
 
 std::vector<Batch> calibration_rows(const EvalRows& rows, int64_t samples) {
   const int64_t n_rows = std::min(rows.whole_samples(samples), rows.n_rows());
-  const int64_t n_batch = rows.whole_samples(kBatchRows);
+  int64_t n_batch = rows.whole_samples(kBatchRows);
+  // Rows that say where pictures stand are of batches of one size.
+  const bool shows = n_rows > 0 && rows.at(0, 1).find(merged_rows_input().name) != nullptr;
+  while (shows && n_rows % n_batch != 0) --n_batch;
   std::vector<Batch> batches;
   for (int64_t first = 0; first < n_rows; first += n_batch) {
     batches.push_back(rows.at(first, std::min(n_batch, n_rows - first)));
@@ -153,9 +200,11 @@ PtqResult quantize_model(Files& files, const PtqRequest& request, Backend& backe
   check_source(source, weights);
   const Graph graph = typed_forward(source.spec, request.rows.front());
   const ModelDef& model = model_def(source.spec.kind);
+  std::vector<std::string> keep = options.keep;
+  if (model.sees_pictures) keep.emplace_back("vision.patch_embedding");
   const std::vector<PtqSite> sites = find_sites(
       graph,
-      {.keep = options.keep,
+      {.keep = keep,
        .prefix = model.writes_text ? std::optional<std::string>() : std::string(model.prefix),
        .residual = options.residual});
   PtqProgress progress(files, request.out, identity_of(request, source.spec, weights),
@@ -173,7 +222,9 @@ PtqResult quantize_model(Files& files, const PtqRequest& request, Backend& backe
   const auto results =
       calibrate({.graph = graph,
                  .sites = sites,
-                 .rows = request.rows,
+                 .rows = model.sees_pictures && reads_pictures(sites, graph)
+                             ? with_repeated_pictures(request.rows, source.spec)
+                             : request.rows,
                  .read = [&](const std::string& name) { return weights.compute().read(name); },
                  .round =
                      [&](const std::string& name, std::span<float> values) {

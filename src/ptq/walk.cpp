@@ -13,6 +13,7 @@
 #include "passes/precision/recipe.h"
 #include "passes/rewrite/simplify.h"
 #include "plan/row_unavailable.h"
+#include "ptq/linears.h"
 
 namespace octet {
 namespace {
@@ -77,7 +78,8 @@ ModelWalk::ModelWalk(const Graph& graph, std::vector<Batch> rows, Backend& backe
       rows_(std::move(rows)),
       backend_(backend),
       read_(std::move(read)),
-      last_use_(graph.values.size(), kNoNode) {
+      last_use_(graph.values.size(), kNoNode),
+      is_of_pictures_(picture_values(graph)) {
   CHECK(!rows_.empty());
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     for (const ValueId id : graph.nodes[n].operands) {
@@ -107,6 +109,7 @@ void ModelWalk::feed_inputs() {
 void ModelWalk::repeat_over_padding(ValueId id, const Batch& batch,
                                     std::span<std::byte> bytes) const {
   const Shape& shape = graph_.type(id).shape;
+  if (is_of_pictures_[static_cast<size_t>(id)]) return;
   if (batch.lengths.empty() || shape.empty() || shape[0] != rows_.front().batch * batch.seq) return;
   const size_t width = bytes.size() / static_cast<size_t>(shape[0]);
   const auto row = [&](int64_t i) { return bytes.subspan(static_cast<size_t>(i) * width, width); };

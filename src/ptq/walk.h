@@ -55,6 +55,7 @@ class ModelWalk {
   NodeId next_ = 0;
   std::map<std::string, ActivationQuantizer> later_;               // by the name of the weight
   std::vector<NodeId> last_use_;                                   // of each value
+  std::vector<bool> is_of_pictures_;                               // which have no row a token
   std::map<ValueId, std::vector<std::vector<std::byte>>> values_;  // by batch
 };
 

@@ -30,9 +30,10 @@ RunConfig config_of(const Files& files, const ModelRowsQuery& query, const Model
   if (model_def(source.spec.kind).reads_text) {
     config.data.tokenizer = source.tokenizer;
     config.model.images = source.spec.images;
+    const bool sees_pictures = model_def(source.spec.kind).sees_pictures;
     // JSON files are conversations, also for a folder.
-    if (model_def(source.spec.kind).sees_pictures && !has_conversations(config))
-      config.data.chat.chat_template = "auto";
+    if (sees_pictures && !has_conversations(config)) config.data.chat.chat_template = "auto";
+    if (sees_pictures && !source.run) config.data.too_long = TooLong::drop;  // which is told
   } else {
     config.data.images = evaluation_images(files, source, log);
   }
@@ -78,7 +79,12 @@ std::vector<WeightedLoss> row_losses(const ModelSpec& spec, int64_t rows_per_sam
 
 Dataset open_model_rows(Files& files, const ModelRowsQuery& query, const Log& log) {
   const ModelSpec spec = with_loss(files, query.source);
-  return open_evaluated(files, config_of(files, query, spec, log), query.source, spec, log);
+  Dataset data = open_evaluated(files, config_of(files, query, spec, log), query.source, spec, log);
+  if (data.train_rows != nullptr || query.calib.empty()) return data;
+  throw Error(ErrorCode::invalid_argument,
+              "[data] '{}': expected rows that kind {} is evaluated on, got text (conversations of "
+              "models that see pictures are JSON files)",
+              query.calib.front(), model_def(spec.kind).name);
 }
 
 std::shared_ptr<const RowSource> held_out_rows(Files& files, const ModelSource& run, int64_t seq,

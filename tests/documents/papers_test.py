@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import random
 import re
 import sys
 import tempfile
@@ -156,11 +157,9 @@ def equal_numbers_have_the_mean_of_their_ranks(_):
 def held_out_forms_of_questions_have_words_that_are_trained(folder):
     words, held_out = set(), set()
     for forms, things in questions.PHRASES.values():
-        assert forms[-1] not in forms[:-1]
-        for form in forms:
-            for x in things:
-                of_form = re.findall(r"[a-z]+", form.format(x=x, picture="picture").lower())
-                (held_out if form == forms[-1] else words).update(of_form)
+        assert len(set(forms.held_out)) == questions.N_HELD_OUT >= 4 and not set(forms.held_out) & set(forms.trained)
+        for all_words, of_these in ((words, forms.trained), (held_out, forms.held_out)):
+            all_words.update(word for form in of_these for x in things for word in re.findall(r"[a-z]+", form.format(x=x, picture="picture").lower()))
     assert held_out and held_out <= words, held_out - words
     # Types share their forms: without what stands for {x} nothing says which it is.
     assert questions.PHRASES["digit"][0] == questions.PHRASES["class"][0] and questions.PHRASES["parity"][0] == questions.PHRASES["animal"][0]
@@ -171,6 +170,12 @@ def held_out_forms_of_questions_have_words_that_are_trained(folder):
     path = folder / "questions.jsonl"
     path.write_text("".join(json.dumps({"type": kind, "answer": answer}) + "\n" for kind, answer in (("a", "x"), ("a", "x"), ("a", "y"), ("b", "z"))))
     assert papers_vlm.majority(path) == 0.75
+    # Each held-out form is known by its text, whatever stands in it.
+    rng = random.Random(1)
+    rows = [(kind, form, questions.phrase(kind, rng, form)) for kind in questions.PHRASES for form in range(questions.N_HELD_OUT) for _ in range(3)]
+    assert all(questions.held_out_form(kind, text) == form for kind, form, text in rows)
+    path.write_text("".join(json.dumps({"type": kind, "question": text, "right": form == 2}) + "\n" for kind, form, text in rows))
+    assert papers_vlm.by_form(path) == sorted((kind, form, 3 if form == 2 else 0, 3) for kind in questions.PHRASES for form in range(questions.N_HELD_OUT))
     assert list(papers_vlm.curve([{"loss": i // 2} for i in range(20)] + [{"val_loss": 9}])) == [(i, 2) for i in range(10)]
 
 

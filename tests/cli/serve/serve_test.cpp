@@ -12,6 +12,7 @@
 #include "base/base64.h"
 #include "cli/encoders/encoder_run.h"
 #include "cli/program_run.h"
+#include "cli/serve/serve_child.h"
 #include "cli/signals/child.h"
 #include "cli/train/tiny_run.h"
 
@@ -19,80 +20,8 @@ namespace octet::serve_test {
 namespace {
 
 using nlohmann::json;
+using test::ServeChild;
 using testing::HasSubstr;
-
-// The program that serves a model of the folder, on a free port.
-class ServeChild {
- public:
-  ServeChild(const test::ScratchFolder& folder, const std::string& model,
-             const std::vector<std::string>& more = {})
-      : child_(folder, arguments(folder, model, more),
-               [] { ::dup2(::open("serve.txt", O_WRONLY | O_CREAT | O_TRUNC, 0666), 1); }) {
-    for (int i = 0; i < 4000 && child_.is_running(); ++i) {
-      const std::string line = posix_files().exists(folder / "serve.txt")
-                                   ? posix_files().read_text(folder / "serve.txt")
-                                   : "";
-      if (line.ends_with('\n')) {
-        const std::string url = json::parse(line)["url"];
-        port_ = std::stoi(url.substr(url.rfind(':') + 1));
-        break;
-      }
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    EXPECT_GT(port_, 0) << posix_files().read_text(folder / "err.txt");
-    client_ = std::make_unique<httplib::Client>("127.0.0.1", port_);
-    client_->set_read_timeout(60);
-  }
-
-  httplib::Client& client() { return *client_; }
-  test::Child& child() { return child_; }
-  int port() const { return port_; }
-
-  httplib::Result post(const std::string& path, const json& body) {
-    return client_->Post("/v1/" + path, body.dump(), "application/json");
-  }
-  json answer(const std::string& path, const json& body) {
-    const auto result = post(path, body);
-    EXPECT_TRUE(result) << path;
-    if (!result) return {};
-    EXPECT_EQ(result->status, 200) << result->body;
-    return json::parse(result->body);
-  }
-  // The JSON of each event; [DONE] comes last, once.
-  std::vector<json> events(const std::string& path, json body) {
-    body["stream"] = true;
-    const auto result = post(path, body);
-    EXPECT_TRUE(result && result->status == 200);
-    if (!result) return {};
-    EXPECT_EQ(result->get_header_value("Content-Type"), "text/event-stream");
-    std::vector<json> all;
-    std::istringstream lines(result->body);
-    for (std::string line; std::getline(lines, line);) {
-      if (line.empty()) continue;
-      EXPECT_EQ(line.substr(0, 6), "data: ");
-      all.push_back(line == "data: [DONE]" ? json() : json::parse(line.substr(6)));
-    }
-    EXPECT_EQ(std::count(all.begin(), all.end(), json()), 1);
-    EXPECT_TRUE(all.back().is_null());
-    all.pop_back();
-    return all;
-  }
-
- private:
-  static std::vector<std::string> arguments(const test::ScratchFolder& folder,
-                                            const std::string& model,
-                                            const std::vector<std::string>& more) {
-    std::filesystem::remove(folder / "serve.txt");  // of another one
-    std::vector<std::string> all = {"serve",  "--model", model,       "--port", "0",
-                                    "--json", "--quiet", "--threads", "2"};
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
-  }
-
-  test::Child child_;
-  int port_ = 0;
-  std::unique_ptr<httplib::Client> client_;
-};
 
 class Serve : public testing::Test {
  protected:
@@ -258,6 +187,16 @@ std::vector<std::string> malformed(const json& good, const json& wrong) {
   for (const char* text : {"[]", "1", "null", "\"x\"", "{\"model\": NaN}", "\xff\xfe", "{} {}"})
     all.emplace_back(text);
   return all;
+}
+
+TEST_F(Serve, refuses_pictures_where_the_model_sees_none) {
+  json body = chat("", 2);
+  body["messages"][0]["content"] = {
+      {{"type", "image_url"}, {"image_url", {{"url", "data:image/png;base64,AAAA"}}}}};
+  const auto result = server_->post("chat/completions", body);
+  expect_error(result, 400, "a picture");
+  EXPECT_THAT(result->body, HasSubstr("messages[0].content[0].type"));
+  EXPECT_THAT(result->body, HasSubstr("takes no pictures"));
 }
 
 TEST_F(Serve, refuses_what_is_malformed_and_lives) {

@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <functional>
+
 #include "backends/cpu/reference/reference.h"
 #include "base/json.h"
 #include "nn/blocks.h"
@@ -9,6 +12,7 @@
 #include "nn/hf_names.h"
 #include "nn/hf_parts.h"
 #include "nn/model.h"
+#include "nn/shape.h"
 #include "nn/vision.h"
 #include "unit/base/error_of.h"
 
@@ -220,6 +224,74 @@ TEST(HfParts, become_squares_of_patches) {
                                 "c");
               }),
               testing::HasSubstr("'projector_downsample': expected 1 with"));
+}
+
+// The name of a parameter of CLIP's tower that a vit has.
+std::string vit_name(std::string name) {
+  constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+      {"embeddings.class_embedding", "embeddings.cls_token"},
+      {"embeddings.patch_embedding.", "embeddings.patch_embeddings.projection."},
+      {"embeddings.position_embedding.weight", "embeddings.position_embeddings"},
+      {"encoder.layers.", "encoder.layer."},
+      {"layer_norm1", "layernorm_before"},
+      {"layer_norm2", "layernorm_after"},
+      {"self_attn.q_proj", "attention.attention.query"},
+      {"self_attn.k_proj", "attention.attention.key"},
+      {"self_attn.v_proj", "attention.attention.value"},
+      {"self_attn.out_proj", "attention.output.dense"},
+      {"mlp.fc1", "intermediate.dense"},
+      {"mlp.fc2", "output.dense"}};
+  for (const auto& [clip, vit] : kNames) {
+    if (const size_t at = name.find(clip); at != name.npos) name.replace(at, clip.size(), vit);
+  }
+  return "vit." + name;
+}
+
+// Numbers of a parameter that its name decides; no bias of patches, which CLIP has none of.
+std::vector<double> numbers_of(const std::string& name, int64_t n) {
+  std::vector<double> values(static_cast<size_t>(n));
+  const auto seed = static_cast<double>(std::hash<std::string>{}(name) % 1000);
+  const bool is_zero = name == "vit.embeddings.patch_embeddings.projection.bias";
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = is_zero ? 0 : std::sin(seed + 1.7 * static_cast<double>(i));
+  return values;
+}
+
+std::vector<double> run_with(const Graph& graph,
+                             const std::function<std::string(const std::string&)>& of,
+                             const std::string& output) {
+  reference::Tensors inputs;
+  for (const GraphInput& input : graph.inputs)
+    inputs[input.name] = numbers_of(of(input.name), graph.type(input.value).n_elems());
+  return reference::interpret(graph, inputs).at(output);
+}
+
+// With norms behind the sums and none before the layers, the tower computes what such a ViT does.
+TEST(HfParts, have_towers_of_the_form_of_a_vit_with_norms_behind_the_sums) {
+  const std::string more = R"("vision_config": {"post_norm": true, "hidden_act": "relu"})";
+  const ModelSpec whole = parse_hf_config(llava_with(more), "c");
+  EXPECT_TRUE(whole.post_norm);
+  EXPECT_EQ(parse_hf_config(hf_config_text(whole), "again"), whole);
+  ModelSpec spec = filled({.kind = ModelKind::vit, .hidden = 4, .layers = 2, .heads = 2, .ffn = 6});
+  spec.image_size = 4, spec.patch_size = 2, spec.channels = 1;
+  spec.post_norm = spec.mlp_relu = true;
+  spec.final_norm = false;
+  spec.head = ModelHead::features;
+  const auto same = [](const std::string& name) { return name; };
+  const Graph vit = build_model(spec, {}, ModelOutputs::outputs).graph;
+  const std::vector<double> expected = run_with(vit, same, vit.outputs.front().name);
+  Blocks blocks(spec);
+  const ValueId rows =
+      tower_states(blocks, blocks.input("pixels"),
+                   {.kind = VisionTower::clip, .act = MlpAct::relu, .image_size = 4});
+  blocks.builder().output("y", rows);
+  const auto renamed = [](const std::string& name) {
+    return name == "pixels" ? name : vit_name(name);
+  };
+  std::vector<double> found = run_with(blocks.take_graph(), renamed, "y");
+  ASSERT_EQ(found.size(), 5 * expected.size());
+  found.resize(expected.size());  // of the class token
+  EXPECT_EQ(found, expected);
 }
 
 TEST(HfParts, have_the_names_of_files_and_of_models_in_memory) {
