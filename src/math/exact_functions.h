@@ -43,7 +43,7 @@ OCTET_HOST_DEVICE inline float exp_exact(float x) {
 #endif
 }
 
-// 1 / x to nearest, for x from 1 to 2^126.
+// 1 / x to nearest, for x from 1 to 2^126; 0 beyond.
 OCTET_HOST_DEVICE inline float inverse_exact(float x) {
 #ifdef __CUDA_ARCH__
   // One step of Newton's of an approximation within one unit of the last place, fused, is the
@@ -52,15 +52,14 @@ OCTET_HOST_DEVICE inline float inverse_exact(float x) {
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return fmaf(y, fmaf(-x, y, 1.0f), y);
 #else
-  return 1.0f / x;
+  return x > 0x1p126f ? 0.0f : 1.0f / x;
 #endif
 }
 
-// 1 / (1 + e^-x), with a relative error below 2^-21; 0 below -87.
+// 1 / (1 + e^-x), with a relative error below 2^-21; 0 below -87.4.
 OCTET_HOST_DEVICE inline float logistic_exact(float x) {
-  // Of NaN a number: factors of NaN make NaN of it.
-  const float y = inverse_exact(1.0f + detail::exp_of(fmaxf(-x, -88.0f)));
-  return x < -87.0f ? 0.0f : y;
+  // Of NaN a number: factors of NaN make NaN of it. The inverse of 1 + e^88 is 0.
+  return inverse_exact(1.0f + detail::exp_of(fminf(fmaxf(-x, -88.0f), 88.0f)));
 }
 
 // ln x of a positive normal number; of 0 it is -Inf, of Inf and NaN themselves.

@@ -54,7 +54,7 @@ TEST(ExactFunctions, powers_are_the_cards) {
 TEST(ExactFunctions, logistics_and_gates_are_as_close_as_they_say) {
   const auto exact = [](double x) { return 1 / (1 + std::exp(-x)); };
   EXPECT_LT(worst(87, logistic_exact, exact), 0x1p-21);
-  EXPECT_EQ(logistic_exact(-87.01f), 0.0f);
+  EXPECT_EQ(logistic_exact(-87.4f), 0.0f);
   EXPECT_EQ(logistic_exact(-kInf), 0.0f);
   EXPECT_EQ(logistic_exact(1e30f), 1.0f);
   EXPECT_EQ(logistic_exact(kInf), 1.0f);
