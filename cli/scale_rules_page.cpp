@@ -57,6 +57,7 @@ constexpr RuleWords kWords[] = {
      "the operand at the result's scale"},
     {scale::of_steps, "by the rules of the steps that the op is composed of", "in those steps"},
     {scale::dot, "p(s(a) s(b) sqrt(K)), K products", "divided after the op"},
+    {scale::depthwise, "p(s(a) s(b) sqrt(K)), K products on average", "divided after the op"},
     {scale::gemm, "p(s(a) s(b) s(scale_a) s(scale_b) sqrt(K)), K products; with c as a sum's",
      "divided in the accumulator"},
     {scale::batched_gemm, "p(s(a) s(b) factor sqrt(K)), K products; with c as a sum's",

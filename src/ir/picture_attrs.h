@@ -20,12 +20,14 @@ struct UnfoldAttrs {
     return (picture[axis] + low[axis] + high[axis] - extent) / stride[axis] + 1;
   }
 };
-// convolution: of these windows, as which of a linear's three products.
+// convolution, depthwise: of these windows, as which of a linear's three products.
 struct ConvolutionAttrs {
   UnfoldAttrs windows;
   GemmRole role = GemmRole::forward;
   OCTET_ATTRS(ConvolutionAttrs) { UnfoldAttrs::fields(s.windows, f), f("role", s.role); }
 };
+// The order in which depthwise adds up a weight's gradient: ir/ops/unfold.cpp.
+inline constexpr int64_t kDepthwiseRows = 8, kDepthwiseSums = 32;
 // batch_norm: own: by the mean and variance of the batch, of which running ones take the share
 // `momentum`; else by those that are given.
 struct BatchNormAttrs {

@@ -89,25 +89,30 @@ Taps taps_of(Blocks& b, const Picture& picture, const ConvolutionOptions& o, dou
   return taps;
 }
 
-// [B * height * width, kernel * kernel * C].
-ValueId windows_of(Blocks& b, const Picture& picture, const ConvolutionOptions& o,
-                   std::string_view path, Picture& result) {
+// The windows of a picture, whose extents become those of the result.
+UnfoldAttrs window_attrs(const Picture& picture, const ConvolutionOptions& o, std::string_view path,
+                         Picture& result) {
   const Axis rows = axis_of("convolution", path, picture.height, o),
              columns = axis_of("convolution", path, picture.width, o);
   result.height = rows.n_windows, result.width = columns.n_windows;
-  const int64_t n_border = rows.low + rows.high + columns.low + columns.high;
-  if (o.kernel == 1 && o.stride == 1 && n_border == 0) return picture.x;
+  return {.picture = {picture.height, picture.width},
+          .window = {o.kernel, o.kernel},
+          .stride = {o.stride, o.stride},
+          .dilation = {o.dilation, o.dilation},
+          .low = {rows.low, columns.low},
+          .high = {rows.high, columns.high}};
+}
+
+// [B * height * width, kernel * kernel * C].
+ValueId windows_of(Blocks& b, const Picture& picture, const ConvolutionOptions& o,
+                   std::string_view path, Picture& result) {
+  const UnfoldAttrs attrs = window_attrs(picture, o, path, result);
+  const Shape none = {0, 0};
+  if (o.kernel == 1 && o.stride == 1 && attrs.low == none && attrs.high == none) return picture.x;
   Builder& builder = b.builder();
   const ValueId x = builder.reshape(
       picture.x, {b.size().batch, picture.height, picture.width, channels_of(b, picture)});
-  return builder.emit1(OpCode::unfold,
-                       UnfoldAttrs{.picture = {picture.height, picture.width},
-                                   .window = {o.kernel, o.kernel},
-                                   .stride = {o.stride, o.stride},
-                                   .dilation = {o.dilation, o.dilation},
-                                   .low = {rows.low, columns.low},
-                                   .high = {rows.high, columns.high}},
-                       {x});
+  return builder.emit1(OpCode::unfold, attrs, {x});
 }
 
 struct Convolution {
@@ -141,21 +146,14 @@ Picture grouped_gemm(Blocks& b, const Convolution& c, const LinearOptions& linea
 
 // Each channel's windows meet its own row of the weight.
 Picture depthwise(Blocks& b, const Convolution& c, const LinearOptions& linear) {
-  Builder& builder = b.builder();
-  const int64_t n = channels_of(b, c.picture), n_taps = c.options.kernel * c.options.kernel;
-  builder.tag.origin = c.path;
-  const ValueId weight = b.linear_weight(c.path, n, n_taps, linear);
-  const Taps taps = taps_of(b, c.picture, c.options, 0, c.path);
-  const Shape shape = b.shape(taps.values.front());
-  ValueId sum = kNoValue;
-  for (int64_t i = 0; i < n_taps; ++i) {
-    const ValueId of_channel = builder.reshape(b.columns(weight, i, 1), {n});
-    const ValueId factor = builder.broadcast(b.in_f32(of_channel), shape, {3});
-    const ValueId product = builder.mul(b.in_f32(taps.values[static_cast<size_t>(i)]), factor);
-    sum = i == 0 ? product : builder.add(sum, product);
-  }
-  const int64_t n_pixels = b.size().batch * taps.height * taps.width;
-  return {builder.reshape(sum, {n_pixels, n}), taps.height, taps.width};
+  b.builder().tag.origin = c.path;
+  const int64_t n = channels_of(b, c.picture), n_places = c.options.kernel * c.options.kernel;
+  const ValueId weight = b.linear_weight(c.path, n, n_places, linear);
+  Picture result;
+  const ConvolutionAttrs attrs{window_attrs(c.picture, c.options, c.path, result),
+                               GemmRole::forward};
+  result.x = b.builder().emit1(OpCode::depthwise, attrs, {c.picture.x, weight});
+  return result;
 }
 
 // The means of the parts of one axis of [B, height, width, C], which become its elements.

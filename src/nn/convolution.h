@@ -17,8 +17,8 @@ enum class Border : uint8_t { given, same };
 
 // A square window. groups: each of the output channels reads its group's input channels alone; the
 // weight of a group is a part of one parameter, which recipes quantize and PTQ leaves as it is. As
-// many groups as channels on both sides: depthwise, a sum of products (no GEMM) whose operands
-// recipes quantize and dequantize (passes/precision/depthwise.h); in single precision.
+// many groups as channels on both sides: depthwise, an op of its own (no GEMM) whose operands
+// recipes quantize and dequantize; its sums are in single precision.
 struct ConvolutionOptions {
   int64_t kernel = 3, stride = 1, padding = 0, dilation = 1, groups = 1;
   WithBias bias = WithBias::no;

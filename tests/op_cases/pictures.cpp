@@ -78,11 +78,51 @@ void add_convolutions(Cases& all) {
   put({35, 23, 23, 1}, 2, about_each());
 }
 
+// Depthwise convolutions: less and more than a vector's channels, windows wider than what is summed
+// at a time, and rows of windows in several blocks.
+void add_depthwise(Cases& all) {
+  const auto put = [&](const Shape& x, UnfoldAttrs a) {
+    a.picture = {x[1], x[2]};
+    const OperandCase pictures = tensor({x[0] * x[1] * x[2], x[3]}),
+                      weight = tensor({x[3], a.window[0] * a.window[1]}),
+                      dy = tensor({x[0] * a.n_windows(0) * a.n_windows(1), x[3]});
+    const auto put_role = [&](GemmRole role, OperandCase first, OperandCase second) {
+      all.push_back(
+          {.name = fmt::format("depthwise_{}{}{}", enum_name(role), to_string(x), all.size()),
+           .op = OpCode::depthwise,
+           .attrs = ConvolutionAttrs{a, role},
+           .operands = {std::move(first), std::move(second)},
+           .tolerance = Tolerance::reduction,
+           .typed_only = x[0] * x[1] > 100});  // too many for differences
+    };
+    put_role(GemmRole::forward, pictures, weight);
+    put_role(GemmRole::wgrad, dy, pictures);
+    put_role(GemmRole::dgrad, dy, weight);
+  };
+  put({2, 5, 4, 8}, about_each());
+  put({1, 5, 7, 3}, about_each());
+  put({130, 3, 3, 16}, about_each());
+  UnfoldAttrs a = about_each();
+  a.stride = {2, 2};
+  put({1, 7, 6, 40}, a);
+  a.low = {0, 0};  // as TensorFlow's SAME
+  put({3, 6, 4, 17}, a);
+  a = about_each();
+  a.dilation = a.low = a.high = {2, 2};
+  put({2, 5, 6, 8}, a);
+  a = about_each();
+  a.window = {2, 5}, a.stride = {3, 1}, a.low = {0, 4}, a.high = {1, 2};
+  put({2, 4, 5, 9}, a);
+  a.window = {4, 1}, a.stride = {2, 2}, a.low = {3, 0}, a.high = {3, 0};
+  put({1, 2, 3, 8}, a);
+}
+
 }  // namespace
 
 void add_pictures(Cases& all) {
   add_unfolds(all);
   add_convolutions(all);
+  add_depthwise(all);
   const auto statistic_of = [](int64_t cols, Fill fill) {
     OperandCase operand = tensor({cols}, fill);
     operand.f32_only = true;

@@ -56,6 +56,8 @@ enum class KernelId : int32_t {
   cache_write,
   unfold,
   fold,
+  depthwise,
+  depthwise_weight,
   // loss: embedding and cross-entropy
   embedding,
   embedding_grad,

@@ -232,14 +232,32 @@ Scales reduce_window(Scaler& s, const ScaleCall& call) {
   return {s.made(emit(s, call, {x.data}), x.log2, predicted, x.factor)};
 }
 
-// Sums of as many addends as windows hold a pixel, on average.
-Scales fold(Scaler& s, const ScaleCall& call) {
-  const auto& a = std::get<UnfoldAttrs>(call.node.attrs);
+namespace {
+
+// How many windows hold a pixel, on average.
+double n_holders(const UnfoldAttrs& a) {
   double n = 1;
   for (const size_t axis : {0, 1}) {
     const auto places = static_cast<double>(a.n_windows(axis) * a.window[axis]);
     n *= std::max(1.0, places / static_cast<double>(a.picture[axis]));
   }
+  return n;
+}
+
+// Of two factors, with sums of n addends.
+Scales product(Scaler& s, const ScaleCall& call, double n) {
+  const Scaled &a = call[0], &b = call[1];
+  const double predicted = a.predicted + b.predicted + (n > 0 ? half_log2(n) : 0);
+  const Scaled y = s.made(emit(s, call, {a.data, b.data}), a.log2 + b.log2, predicted,
+                          s.multiplier(0, a.factor, b.factor));
+  const int log2 = call.wants_unscaled ? 0 : s.choose(predicted);
+  return {s.made(s.at(y, log2).data, log2, predicted, y.factor)};
+}
+
+}  // namespace
+
+Scales fold(Scaler& s, const ScaleCall& call) {
+  const double n = n_holders(std::get<UnfoldAttrs>(call.node.attrs));
   const double predicted = call[0].predicted + half_log2(n);
   const Scaled x = s.at(call[0], call.wants_unscaled ? 0 : s.choose(predicted));
   return {s.made(emit(s, call, {x.data}), x.log2, predicted, x.factor)};
@@ -249,12 +267,15 @@ Scales dot(Scaler& s, const ScaleCall& call) {
   const auto& attrs = std::get<DotAttrs>(call.node.attrs);
   double k = 1;
   for (const int64_t axis : attrs.contract_a) k *= static_cast<double>(call.shape(0)[at(axis)]);
-  const Scaled &a = call[0], &b = call[1];
-  const double predicted = a.predicted + b.predicted + (k > 0 ? half_log2(k) : 0);
-  const Scaled y = s.made(emit(s, call, {a.data, b.data}), a.log2 + b.log2, predicted,
-                          s.multiplier(0, a.factor, b.factor));
-  const int log2 = call.wants_unscaled ? 0 : s.choose(predicted);
-  return {s.made(s.at(y, log2).data, log2, predicted, y.factor)};
+  return product(s, call, k);
+}
+
+// Sums over a window, over those that hold a pixel on average, or over all pixels of the result.
+Scales depthwise(Scaler& s, const ScaleCall& call) {
+  const auto& [windows, role] = std::get<ConvolutionAttrs>(call.node.attrs);
+  if (role == GemmRole::wgrad) return product(s, call, static_cast<double>(call.shape(0)[0]));
+  const auto n = static_cast<double>(windows.window[0] * windows.window[1]);
+  return product(s, call, role == GemmRole::forward ? n : n_holders(windows));
 }
 
 // Rows fall evenly: each gets tokens / rows addends, at least one.

@@ -1,8 +1,8 @@
 // Computes again in the backward pass what need not be kept.
 //
 // none:  8-bit data of weights alone, which are quantized again from the weights; and the places of
-//        windows that are cut from a picture, which are cut again: of a depthwise convolution and
-//        of a pooling they would be as many pictures as a window has places.
+//        windows that are cut from a picture, which are cut again: of a pooling they would be as
+//        many pictures as a window has places.
 // cheap: also where a backward node of a layer reads a forward result of a cheap op, the op
 //   is repeated right before the first such node, from operands that are kept anyway or are
 //   repeated themselves: norms, gated activations, GELU, quantizers with a given scale, and whole

@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "ir/linear_use.h"
 #include "ir/op_def.h"
-#include "passes/precision/depthwise.h"
 #include "passes/precision/store_frozen.h"
 #include "passes/precision/store_groups.h"
 #include "passes/rewrite/reorder.h"
@@ -47,6 +46,11 @@ void append_new(std::vector<T>& to, const std::vector<T>& values) {
 }
 
 }  // namespace
+
+GemmRole depthwise_role(const Node& node) {
+  if (node.op != OpCode::depthwise || node.tag.layer < 0) return GemmRole::other;
+  return std::get<ConvolutionAttrs>(node.attrs).role;
+}
 
 std::string member_name(const Node& node) {
   if (!is_layer_gemm(node)) return node.tag.origin;
@@ -134,8 +138,8 @@ LinearGroups::LinearGroups(const Graph& graph, const LinearFormats& formats,
   for (const Node& node : graph.nodes) {
     if (linear_role(node) != GemmRole::other) {
       add_linear(node, formats, overrides, block_scale);
-    } else if (depthwise == Depthwise::grouped && node.op == OpCode::mul) {
-      add_product(node, formats, overrides, block_scale);
+    } else if (depthwise == Depthwise::grouped && depthwise_role(node) != GemmRole::other) {
+      add_depthwise(node, formats, overrides, block_scale);
     }
   }
   share_weights();
@@ -191,56 +195,35 @@ void LinearGroups::add_linear(const Node& node, const LinearFormats& formats,
   by_name_[name] = of_node_[graph_.id(node)] = group;
 }
 
-// In the backward pass a product of something that the forward pass has cut is one with the
-// gradient.
-void LinearGroups::add_product(const Node& node, const LinearFormats& formats,
-                               const std::vector<LinearOverride>& overrides,
-                               BlockScale block_scale) {
+void LinearGroups::add_depthwise(const Node& node, const LinearFormats& formats,
+                                 const std::vector<LinearOverride>& overrides,
+                                 BlockScale block_scale) {
   const std::string name = linear_name(node);
   const auto known = by_name_.find(name);
-  if (node.tag.role == Role::backward) {
-    if (known == by_name_.end() || !known->second->is_depthwise) return;
-    LinearGroup& group = *known->second;
-    const bool is_first = group.cuts.contains(node.in(Binary::a));
-    if (is_first == group.cuts.contains(node.in(Binary::b))) return;
-    const ValueId gradient = node.in(is_first ? Binary::b : Binary::a);
-    if (std::ranges::count(group.gradients, gradient) == 0) group.gradients.push_back(gradient);
-    group.backward.push_back(graph_.id(node));
-    of_node_[graph_.id(node)] = &group;
+  if (depthwise_role(node) != GemmRole::forward) {
+    if (known != by_name_.end() && known->second->is_depthwise) add_backward(node, *known->second);
     return;
   }
-  const auto [weight, picture] = depthwise_product(graph_, node);
-  if (weight == kNoValue) return;
-  LinearGroup* group = known == by_name_.end() ? nullptr : known->second;
-  if (group == nullptr) {
-    const auto resolved = formats_of(graph_, node, formats, overrides, block_scale);
-    if (!resolved || !resolved->quantized) return;
-    group = &groups_.emplace_back();
-    group->name = name, group->formats = *resolved, group->x = picture;
-    group->members = {name}, group->weights = {weight}, group->is_depthwise = true;
-    by_name_[name] = group;
-  }
-  CHECK(group->is_depthwise && group->x == picture && group->weights.front() == weight);
-  group->cuts.emplace(node.in(Binary::a), OperandKind::x);
-  group->cuts.emplace(node.in(Binary::b), OperandKind::w);
-  of_node_[graph_.id(node)] = group;
+  if (!is_weight(graph_, node.in(Binary::b))) return;
+  const auto resolved = formats_of(graph_, node, formats, overrides, block_scale);
+  if (!resolved || !resolved->quantized) return;
+  CHECK(known == by_name_.end());
+  LinearGroup& group = groups_.emplace_back();
+  group.name = name, group.formats = *resolved, group.x = node.in(Binary::a);
+  group.members = {name}, group.weights = {node.in(Binary::b)}, group.is_depthwise = true;
+  by_name_[name] = of_node_[graph_.id(node)] = &group;
 }
 
-LinearOperand LinearGroups::cut_operand(const LinearGroup& group, const Node& node,
-                                        ValueId value) const {
-  const auto at = group.cuts.find(value);
-  const OperandKind kind = at == group.cuts.end() ? OperandKind::dy : at->second;
-  const bool is_forward = node.tag.role == Role::forward;
-  switch (kind) {
-    case OperandKind::x:
-      return {group, group.x, kind, is_forward ? GemmRole::forward : GemmRole::wgrad, 1};
-    case OperandKind::w:
-      return {group, group.weights.front(), kind, is_forward ? GemmRole::forward : GemmRole::dgrad,
-              1};
-    case OperandKind::dy:
-      break;
-  }
-  return {group, value, kind, GemmRole::dgrad, 1};
+// (x, w), (dy, x) and (dy, w).
+LinearOperand LinearGroups::depthwise_operand(const LinearGroup& group, const Node& node,
+                                              SlotId factor) {
+  const GemmRole role = depthwise_role(node);
+  const bool is_forward = role == GemmRole::forward, is_first = factor == Binary::a;
+  const bool is_x = is_forward ? is_first : !is_first && role == GemmRole::wgrad;
+  const OperandKind kind = is_x                      ? OperandKind::x
+                           : is_first && !is_forward ? OperandKind::dy
+                                                     : OperandKind::w;
+  return {group, node.in(factor), kind, kind == OperandKind::dy ? GemmRole::dgrad : role, 1};
 }
 
 // The operand that is neither x nor the weight is the gradient.

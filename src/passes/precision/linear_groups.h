@@ -37,10 +37,7 @@ struct LinearGroup {
   ValueIds scaled_weights = {};
   std::vector<std::string> scaled_members = {};
   std::vector<NodeId> backward;  // the members' dgrad and wgrad nodes
-  // Cuts of x and of the weight, for a depthwise convolution, which has products in the place of
-  // GEMMs. It is in a group of its own.
-  bool is_depthwise = false;
-  std::map<ValueId, OperandKind> cuts = {};
+  bool is_depthwise = false;     // a depthwise convolution, in a group of its own
 
   // Format that the forward GEMM reads, or that of the backward pass.
   const OperandFormat& format(OperandKind kind, GemmRole role) const {
@@ -110,10 +107,14 @@ std::optional<LinearFormats> formats_of(const Graph& graph, const Node& node,
                                         const std::vector<LinearOverride>& overrides,
                                         BlockScale block_scale = BlockScale::max);
 
+// Role of a depthwise convolution of a layer, which recipes quantize as they do linears, or of its
+// gradients; `other` of other nodes.
+GemmRole depthwise_role(const Node& node);
+
 // Depthwise convolutions are among them, or not.
 enum class Depthwise : uint8_t { left_out, grouped };
 
-// The groups, and which one each gemm, or product of a depthwise convolution, belongs to.
+// The groups, and which one each gemm, or depthwise convolution, belongs to.
 class LinearGroups {
  public:
   LinearGroups(const Graph& graph, const LinearFormats& formats,
@@ -127,8 +128,8 @@ class LinearGroups {
   const LinearGroup* of(NodeId node) const { return of_node_[node]; }
   const std::deque<LinearGroup>& all() const { return groups_; }
   bool has_backward() const;
-  // Operand that a product of a depthwise convolution reads: x or the weight before they are cut.
-  LinearOperand cut_operand(const LinearGroup& group, const Node& node, ValueId value) const;
+  // Operand that a depthwise convolution of the group reads at `factor`, Binary::a or Binary::b.
+  static LinearOperand depthwise_operand(const LinearGroup& group, const Node& node, SlotId factor);
   // Operand that a node of the group reads at `factor`, Gemm::a or Gemm::b.
   LinearOperand operand(const LinearGroup& group, const Node& node, SlotId factor) const;
   ScaleSharers sharers(const LinearOperand& operand) const;
@@ -139,8 +140,8 @@ class LinearGroups {
   void add_linear(const Node& node, const LinearFormats& formats,
                   const std::vector<LinearOverride>& overrides, BlockScale block_scale);
   void add_backward(const Node& node, LinearGroup& group);
-  void add_product(const Node& node, const LinearFormats& formats,
-                   const std::vector<LinearOverride>& overrides, BlockScale block_scale);
+  void add_depthwise(const Node& node, const LinearFormats& formats,
+                     const std::vector<LinearOverride>& overrides, BlockScale block_scale);
   void share_weights();
 
   const Graph& graph_;

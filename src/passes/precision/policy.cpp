@@ -12,7 +12,6 @@
 #include "formats/codec.h"
 #include "formats/quantize.h"
 #include "ir/linear_use.h"
-#include "passes/precision/depthwise.h"
 #include "passes/precision/linear_groups.h"
 #include "passes/precision/recipe.h"
 
@@ -161,7 +160,7 @@ void check_overrides(std::string_view recipe, const LinearFormats& formats, cons
   const bool has_depthwise = find_recipe(recipe).scales_loss;  // predicted scales are of GEMMs
   for (const Node& node : graph.nodes) {
     const bool is_named =
-        is_layer_gemm(node) || (has_depthwise && depthwise_product(graph, node).weight != kNoValue);
+        is_layer_gemm(node) || (has_depthwise && depthwise_role(node) != GemmRole::other);
     if (is_named) names.insert(linear_name(node));
     if (is_named && node.tag.layer == 0) first_layer.insert(linear_name(node));
     if (const std::string module = outer_linear(graph, node); !module.empty()) outer.insert(module);

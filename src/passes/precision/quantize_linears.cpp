@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "passes/precision/depthwise.h"
 
 namespace octet {
 namespace {
@@ -17,8 +16,7 @@ class LinearQuantizer {
         options_(options),
         kept_(rewriter_, groups, options.kept),
         scales_(rewriter_, groups, options.scales, kept_),
-        quantized_(rewriter_, scales_, kept_, options.quantizers),
-        windows_(rewriter_) {}
+        quantized_(rewriter_, scales_, kept_, options.quantizers) {}
 
   Graph run() {
     const Graph& from = rewriter_.from();
@@ -61,15 +59,14 @@ class LinearQuantizer {
     rewriter_.replace(node, OpCode::gemm, attrs, operands);
   }
 
-  // A product of a depthwise convolution, of what its codes stand for.
+  // A depthwise convolution of what its operands' codes stand for.
   void round_factors(const Node& node, const LinearGroup& group) {
     rewriter_.builder().tag = node.tag;
     ValueIds operands;
-    for (const ValueId id : node.operands) {
-      const LinearOperand operand = groups_.cut_operand(group, node, id);
-      const bool is_quantized = operand.format().quantized;
-      operands.push_back(is_quantized ? windows_.of(id, operand.value, rounded(operand))
-                                      : rewriter_.map(id));
+    for (const SlotId factor : {Binary::a, Binary::b}) {
+      const LinearOperand operand = LinearGroups::depthwise_operand(group, node, factor);
+      operands.push_back(operand.format().quantized ? rounded(operand)
+                                                    : rewriter_.map(operand.value));
     }
     rewriter_.replace(node, node.op, node.attrs, operands);
   }
@@ -126,7 +123,6 @@ class LinearQuantizer {
   KeptOperands kept_;
   OperandScales scales_;
   QuantizedOperands quantized_;
-  Windows windows_;
   // Rounded values of depthwise convolutions, by what is rounded and whether it is as the backward
   // pass alone reads it.
   std::map<std::tuple<ValueId, OperandKind, bool>, ValueId> rounded_;

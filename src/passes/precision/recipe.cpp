@@ -11,7 +11,6 @@
 #include "ir/linear_use.h"
 #include "ir/op_def.h"
 #include "passes/lower/fold.h"
-#include "passes/precision/depthwise.h"
 #include "passes/precision/f32_values.h"
 #include "passes/precision/linear_groups.h"
 #include "passes/precision/list.h"
@@ -60,16 +59,14 @@ Recipe chosen_recipe(std::string_view name, const RecipeOptions& options) {
 
 std::string resolved_table(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {
   std::string text;
-  std::set<std::string> depthwise;  // of whose products the first has a line
   for (const Node& node : graph.nodes) {
-    const bool is_product = depthwise_product(graph, node).weight != kNoValue;
-    if (linear_role(node) != GemmRole::forward && !is_product) continue;
-    if (is_product && !depthwise.insert(linear_name(node)).second) continue;
+    const bool is_depthwise = depthwise_role(node) == GemmRole::forward;
+    if (linear_role(node) != GemmRole::forward && !is_depthwise) continue;
     if (linear_of_use(node.tag.origin) != node.tag.origin) continue;  // its first use has a line
     const auto formats = formats_of(graph, node, recipe.linears, options.overrides);
     if (!formats) continue;
     LinearFormats f = *formats;
-    if (is_product) f.quantized = f.quantized && recipe.scales_loss;
+    if (is_depthwise) f.quantized = f.quantized && recipe.scales_loss;
     const std::string label = node.tag.layer >= 0 ? linear_name(node) : outer_linear(graph, node);
     const auto name = [&](const OperandFormat& format) {
       return f.quantized && format.quantized ? operand_format_name(format)

@@ -11,6 +11,10 @@
 namespace octet {
 namespace {
 
+bool is_convolution(const Node& node) {
+  return std::holds_alternative<ConvolutionAttrs>(node.attrs);
+}
+
 // Elements are moved, rounded, or computed of those at the same place.
 bool is_elementwise(const Node& node) {
   switch (node.op) {
@@ -22,7 +26,7 @@ bool is_elementwise(const Node& node) {
     case OpCode::embedding:
       return false;
     default:
-      return node.results.size() == 1 && !op_def(node.op).is_collective;
+      return node.results.size() == 1 && !op_def(node.op).is_collective && !is_convolution(node);
   }
 }
 
@@ -72,19 +76,12 @@ class PictureStorer {
     return is_repeated && !is_of_other_layer ? Way::repeated : Way::kept;
   }
 
-  // GEMMs', with their bias and beside each other, or a depthwise convolution's, given a picture's
-  // form.
+  // GEMMs', with their bias and beside each other, or a depthwise convolution's.
   bool is_sum_of_products(const Node& node) const {
-    const Graph& from = rewriter_.from();
-    if (node.op == OpCode::gemm) return true;
-    if (node.op == OpCode::concatenate || node.op == OpCode::bias_add) {
-      const Node* first = from.producer(node.operands.front());
-      return first != nullptr && is_sum_of_products(*first);
-    }
-    if (node.op != OpCode::reshape) return false;
-    const Node* sum = from.producer(node.operands.front());
-    return sum != nullptr && sum->op == OpCode::add &&
-           from.type(node.operands.front()).shape.size() == 4;
+    if (node.op == OpCode::gemm || is_convolution(node)) return true;
+    if (node.op != OpCode::concatenate && node.op != OpCode::bias_add) return false;
+    const Node* first = rewriter_.from().producer(node.operands.front());
+    return first != nullptr && is_sum_of_products(*first);
   }
 
   void collect(ValueId id, int layer) {
@@ -167,7 +164,8 @@ bool stores_pictures(const Graph& graph) {
     return node.tag.layer >= 0 && op_def(node.op).saves;
   };
   const auto is_picture = [&](const Node& node) {
-    return node.tag.layer >= 0 && graph.type(node.results.front()).shape.size() == 4;
+    const bool is_cut = graph.type(node.results.front()).shape.size() == 4;
+    return node.tag.layer >= 0 && (is_cut || is_convolution(node));
   };
   return std::ranges::none_of(graph.nodes, is_saving) &&
          std::ranges::any_of(graph.nodes, is_picture);

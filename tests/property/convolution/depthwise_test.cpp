@@ -8,6 +8,7 @@
 #include "backends/cpu/reference/reference.h"
 #include "base/error.h"
 #include "formats/quantize.h"
+#include "ir/print.h"
 #include "nn/convolution.h"
 #include "passes/autodiff.h"
 #include "passes/memory/recompute.h"
@@ -161,21 +162,19 @@ TEST(DepthwiseRecipes, have_a_line_in_the_table_and_a_name_for_overrides) {
 }
 
 // Nine places of windows would be nine pictures.
-TEST(DepthwiseRecipes, keep_no_place_of_windows_for_the_backward_pass) {
-  const Recipe& recipe = find_recipe("bf16");
-  const Graph graph = recompute(recipe.apply(recipe, logical_graph(), {}), {Recompute::none});
-  std::set<ValueId> kept;
-  for (const Node& node : graph.nodes) {
-    if (node.tag.role != Role::backward) continue;
-    for (const ValueId id : node.operands) {
-      const Node* made = id == kNoValue ? nullptr : graph.producer(id);
-      // The picture itself is of no layer.
-      const bool is_kept =
-          made != nullptr && made->tag.role == Role::forward && made->tag.layer >= 0;
-      if (is_kept) kept.insert(id);
+TEST(DepthwiseRecipes, have_an_op_a_product_and_keep_nothing_between_them) {
+  for (const char* name : {"bf16", "fp8_linear"}) {
+    const Recipe& recipe = find_recipe(name);
+    const Graph graph = recompute(recipe.apply(recipe, logical_graph(), {}), {Recompute::none});
+    std::multiset<GemmRole> roles;
+    for (const Node& node : graph.nodes) {
+      if (node.tag.layer < 0) continue;
+      if (node.op == OpCode::depthwise) roles.insert(std::get<ConvolutionAttrs>(node.attrs).role);
+      for (const ValueId id : node.results)
+        EXPECT_LT(graph.type(id).shape.size(), 4u) << print(graph, node);
     }
+    EXPECT_EQ(roles, (std::multiset{GemmRole::forward, GemmRole::dgrad, GemmRole::wgrad})) << name;
   }
-  for (const ValueId id : kept) EXPECT_LT(graph.type(id).shape.size(), 4u);
 }
 
 }  // namespace

@@ -270,6 +270,35 @@ TEST_P(fusion, fused_ops_equal_their_decompositions) {
 
 INSTANTIATE_TEST_SUITE_P(rows, fusion, testing::ValuesIn(kRows));
 
+// Depthwise convolutions and their gradients of pictures, whose steps have the order of the sums;
+// the gradient of a weight has another one than a sum over all windows.
+TEST(depthwise, convolutions_equal_their_decompositions) {
+  const UnfoldAttrs about_each{.picture = {5, 7},
+                               .window = {3, 3},
+                               .stride = {1, 1},
+                               .dilation = {1, 1},
+                               .low = {1, 1},
+                               .high = {1, 1}};
+  UnfoldAttrs halved = about_each, apart = about_each;
+  halved.stride = {2, 2}, halved.low = {0, 0};
+  apart.dilation = apart.low = apart.high = {2, 2};
+  uint64_t seed = 1;
+  for (const UnfoldAttrs& a : {about_each, halved, apart}) {
+    for (const int64_t channels : {3, 16, 41}) {
+      for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+        const int64_t n_pictures = channels == 16 ? 3 : 1;
+        const TensorType x{dtype, {n_pictures * 35, channels}}, w{dtype, {channels, 9}},
+            dy{dtype, {n_pictures * a.n_windows(0) * a.n_windows(1), channels}};
+        const Fused all[] = {
+            {"forward", OpCode::depthwise, ConvolutionAttrs{a, GemmRole::forward}, {x, w}, {}},
+            {"dgrad", OpCode::depthwise, ConvolutionAttrs{a, GemmRole::dgrad}, {dy, w}, {}}};
+        for (const Fused& f : all)
+          for (const Values kind : kAllValues) expect_equal_parts(f, kind, ++seed);
+      }
+    }
+  }
+}
+
 Tensors inputs_of(const Graph& graph, Values kind) {
   std::mt19937_64 random(5);
   Tensors inputs;

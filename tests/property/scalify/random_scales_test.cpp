@@ -254,6 +254,26 @@ const RuleCase kRuleCases[] = {
     {"fold",
      [](Builder& b, ValueId x, ValueId) { return b.emit1(OpCode::fold, windows_of(5), {x}); },
      [](double a, double) { return a + 0.5 * std::log2(64.0 / 25); }, -0.4, -0.2},
+    {"depthwise",
+     [](Builder& b, ValueId x, ValueId y) {
+       const ValueId weight = b.slice(b.reshape(y, {kRuleWidth, kRuleRows}), 1, 0, 4);
+       return b.emit1(OpCode::depthwise, ConvolutionAttrs{windows_of(4), GemmRole::forward},
+                      {x, weight});
+     },
+     [](double a, double b) { return a + b + 1; }, -0.2, 0.2},
+    {"depthwise, gradient of x",
+     [](Builder& b, ValueId x, ValueId y) {
+       const ValueId weight = b.slice(b.reshape(y, {kRuleWidth, kRuleRows}), 1, 0, 4);
+       return b.emit1(OpCode::depthwise, ConvolutionAttrs{windows_of(5), GemmRole::dgrad},
+                      {x, weight});
+     },
+     [](double a, double b) { return a + b + 0.5 * std::log2(64.0 / 25); }, -0.4, 0.1},
+    {"depthwise, gradient of the weight",
+     [](Builder& b, ValueId x, ValueId y) {
+       return b.emit1(OpCode::depthwise, ConvolutionAttrs{windows_of(4), GemmRole::wgrad},
+                      {b.slice(x, 0, 0, kRuleRows / 16 * 9), y});
+     },
+     [](double a, double b) { return a + b + std::log2(6.0); }, -0.6, -0.2},
     {"batched_gemm",
      [](Builder& b, ValueId x, ValueId y) {
        const Shape batch = {4, kRuleRows / 4, kRuleWidth};

@@ -30,6 +30,7 @@ const Bound kBounds[] = {
     {OpCode::batch_norm_grad, 1e-5, {.floor = 1}},
     {OpCode::fold, 1e-6},
     {OpCode::convolution, 3e-6},
+    {OpCode::depthwise, 1e-6},
     {OpCode::bias_add, 1e-7},
     {OpCode::column_sum, 1e-6},
     {OpCode::reduce_sum, 1e-6},

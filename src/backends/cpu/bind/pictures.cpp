@@ -1,7 +1,7 @@
 // Windows of pictures, and batch norm.
 #include "backends/cpu/bind/codes.h"
 #include "backends/cpu/bind/launch.h"
-#include "backends/cpu/elementwise/unfold.h"
+#include "backends/cpu/elementwise/depthwise.h"
 #include "backends/cpu/gemm/convolution.h"
 #include "backends/cpu/norm/batch_norm.h"
 
@@ -69,6 +69,49 @@ LaunchFn prepare_convolution(const NodeView& view, Context& context) {
                   });
 }
 
+Windows depthwise_windows(const NodeView& view) {
+  const auto& [attrs, role] = view.attrs<ConvolutionAttrs>();
+  const bool is_forward = role == GemmRole::forward;
+  const int64_t n_each =
+      is_forward ? attrs.picture[0] * attrs.picture[1] : attrs.n_windows(0) * attrs.n_windows(1);
+  const Shape& first = view.in(Binary::a).shape;
+  return {attrs, first[0] / n_each, first[1]};
+}
+template <bool kIsWeight>
+bool depthwise_applies(const NodeView& view) {
+  const Windows windows = depthwise_windows(view);
+  const bool is_weight = view.attrs<ConvolutionAttrs>().role == GemmRole::wgrad;
+  return is_weight == kIsWeight && all_f32_or_bf16(view) && windows.n_pictures > 0 &&
+         windows.channels > 0;
+}
+int64_t depthwise_scratch(const NodeView& view) {
+  return float_bytes(depthwise_weight_floats(depthwise_windows(view)));
+}
+int64_t depthwise_sum_scratch(const NodeView& view) {
+  return float_bytes(depthwise_sum_floats(depthwise_windows(view)));
+}
+DepthwiseCall depthwise_call(const Call& call) {
+  return {.first = call.in(Binary::a),
+          .second = call.in(Binary::b),
+          .result = call.out(Binary::y),
+          .scratch = call.scratch<float>()};
+}
+LaunchFn prepare_depthwise(const NodeView& view, Context& context) {
+  const auto& [attrs, role] = view.attrs<ConvolutionAttrs>();
+  return launcher(
+      view, context,
+      [windows = depthwise_windows(view),
+       terms = role == GemmRole::forward ? depthwise_terms(attrs)
+                                         : depthwise_gradient_terms(attrs)](const Call& call) {
+        depthwise(windows, terms, depthwise_call(call), call.pool);
+      });
+}
+LaunchFn prepare_depthwise_weight(const NodeView& view, Context& context) {
+  return launcher(view, context, [windows = depthwise_windows(view)](const Call& call) {
+    depthwise_weight_gradient(windows, depthwise_call(call), call.pool);
+  });
+}
+
 template <typename Op>
 int64_t norm_scratch(const NodeView& view) {
   return float_bytes(batch_norm_scratch(rows_of(view.in(Op::x))));
@@ -132,6 +175,9 @@ const Binding kPictureBindings[] = {
     {{OpCode::fold, "simd", all_f32_or_bf16}, prepare_fold},
     {{OpCode::convolution, "pictures", convolution_applies, convolution_scratch},
      prepare_convolution},
+    {{OpCode::depthwise, "rows", depthwise_applies<true>, depthwise_sum_scratch},
+     prepare_depthwise_weight},
+    {{OpCode::depthwise, "lines", depthwise_applies<false>, depthwise_scratch}, prepare_depthwise},
     {{OpCode::batch_norm, "simd", norm_applies, norm_scratch<octet::BatchNorm>}, prepare_norm},
     {{OpCode::batch_norm_grad, "simd", norm_grad_applies, norm_scratch<BatchNormGrad>},
      prepare_norm_grad},

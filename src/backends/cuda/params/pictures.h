@@ -24,6 +24,27 @@ struct UnfoldParams {
   int8_t reserved[2] = {};
 };
 
+// depthwise: of f32, bf16, fp16; a thread adds up the places of its pixels in their order, or from
+// the last to the first, where is_gradient. depthwise_weight: a thread adds up a row of windows, a
+// block kDepthwiseBlockRows rows, and of these sums in the scratch kDepthwiseJoinedSums threads
+// each column in double: the order of ir/ops/unfold.cpp. first, second, result: the op's operands
+// and its result.
+struct DepthwiseParams {
+  int64_t n_pictures = 0, channels = 0;
+  WindowAxis rows, columns;
+  Dtype first = Dtype::bf16, second = Dtype::bf16, result = Dtype::bf16;
+  bool is_gradient = false;
+  int8_t reserved[4] = {};
+};
+inline constexpr int64_t kDepthwiseBlockRows = 8, kDepthwiseJoinedSums = 32;
+// Weights of a block's channels, of which eight must fit.
+inline constexpr int64_t kDepthwiseSharedFloats = 12288;
+constexpr int64_t depthwise_scratch_bytes(const DepthwiseParams& p) {
+  const int64_t n_rows = p.n_pictures * p.rows.n_windows;
+  const int64_t n_blocks = (n_rows + kDepthwiseBlockRows - 1) / kDepthwiseBlockRows;
+  return 4 * n_blocks * p.rows.window * p.columns.window * p.channels;
+}
+
 // batch_norm and its gradient over [rows, cols] of f32, bf16, fp16. Sums over rows: of a block's
 // rows by threads and then over its threads in a fixed order, in f32 about the block's first row;
 // over blocks in double, a warp a column, in a fixed order. own: by x's statistics; else by those

@@ -165,6 +165,8 @@ constexpr KernelEntry kRows[] = {
     {KernelId::cache_write, prepare_cache_write},
     {KernelId::unfold, stateless<UnfoldParams, run_unfold>},
     {KernelId::fold, stateless<UnfoldParams, run_fold>},
+    {KernelId::depthwise, stateless<DepthwiseParams, run_depthwise>},
+    {KernelId::depthwise_weight, stateless<DepthwiseParams, run_depthwise_weight>},
 };
 
 }  // namespace

@@ -23,6 +23,8 @@ void run_axpby(const AxpbyParams& p, const Launch& args);
 bool run_masks(const ElementParams& p, const Launch& args);
 void run_unfold(const UnfoldParams& p, const Launch& args);
 void run_fold(const UnfoldParams& p, const Launch& args);
+void run_depthwise(const DepthwiseParams& p, const Launch& args);
+void run_depthwise_weight(const DepthwiseParams& p, const Launch& args);
 std::unique_ptr<Prepared> prepare_cache_write(const Request& request);
 
 }  // namespace octet::cuda

@@ -63,6 +63,54 @@ KernelSpec fold_spec(const NodeView& view) {
   return launching(make_spec(KernelId::fold, p), launches_of(Direction::backward, p));
 }
 
+DepthwiseParams depthwise_params(const NodeView& view) {
+  const auto& [a, role] = view.attrs<ConvolutionAttrs>();
+  const Shape& first = view.in(Binary::a).shape;
+  const int64_t n_windows = a.n_windows(0) * a.n_windows(1);
+  const int64_t n_each = role == GemmRole::forward ? a.picture[0] * a.picture[1] : n_windows;
+  return {.n_pictures = first[0] / n_each,
+          .channels = first[1],
+          .rows = axis_of(a, 0),
+          .columns = axis_of(a, 1),
+          .first = view.in(Binary::a).dtype,
+          .second = view.in(Binary::b).dtype,
+          .result = view.out(Binary::y).dtype,
+          .is_gradient = role == GemmRole::dgrad};
+}
+// Pixels of all pictures fit 31 bits, and the weights of a block's channels its shared memory.
+bool depthwise_fits(const NodeView& view) {
+  const auto& a = view.attrs<ConvolutionAttrs>().windows;
+  const DepthwiseParams p = depthwise_params(view);
+  constexpr int64_t kMax = int64_t{1} << 31;
+  int64_t n_pixels = 0, n_windows = 0;
+  if (p.n_pictures < 1 || p.channels < 1 || !counts_fit(a, p.channels) ||
+      __builtin_mul_overflow(a.picture[0] * a.picture[1], p.n_pictures, &n_pixels) ||
+      __builtin_mul_overflow(a.n_windows(0) * a.n_windows(1), p.n_pictures, &n_windows))
+    return false;
+  return n_pixels < kMax && n_windows < kMax &&
+         a.window[0] * a.window[1] * 8 <= kDepthwiseSharedFloats && is_high_precision(p.first) &&
+         is_high_precision(p.second) && is_high_precision(p.result);
+}
+bool depthwise_applies(const NodeView& view) {
+  return view.attrs<ConvolutionAttrs>().role != GemmRole::wgrad && depthwise_fits(view);
+}
+KernelSpec depthwise_spec(const NodeView& view) {
+  const DepthwiseParams p = depthwise_params(view);
+  return launching(make_spec(KernelId::depthwise, p), launches_of(Direction::forward, p));
+}
+bool depthwise_weight_applies(const NodeView& view) {
+  return view.attrs<ConvolutionAttrs>().role == GemmRole::wgrad && depthwise_fits(view);
+}
+int64_t depthwise_weight_scratch(const NodeView& view) {
+  return depthwise_scratch_bytes(depthwise_params(view));
+}
+KernelSpec depthwise_weight_spec(const NodeView& view) {
+  const DepthwiseParams p = depthwise_params(view);
+  return launching(make_spec(KernelId::depthwise_weight, p), launches_of(Direction::backward, p));
+}
+// Sums in the same order wherever they are made.
+static_assert(kDepthwiseBlockRows == kDepthwiseRows && kDepthwiseJoinedSums == kDepthwiseSums);
+
 bool batch_norm_applies(const NodeView& view) {
   bool all = true;
   for (size_t i = 0; i < view.node.operands.size(); ++i)
@@ -122,6 +170,9 @@ KernelSpec batch_norm_grad_spec(const NodeView& view) {
 const Binding kPictureBindings[] = {
     {{OpCode::unfold, "copy", unfold_applies}, unfold_spec},
     {{OpCode::fold, "gather", fold_applies}, fold_spec},
+    {{OpCode::depthwise, "direct", depthwise_applies}, depthwise_spec},
+    {{OpCode::depthwise, "rows", depthwise_weight_applies, depthwise_weight_scratch},
+     depthwise_weight_spec},
     {{OpCode::batch_norm, "columns", batch_norm_applies, batch_norm_scratch<BatchNorm>},
      batch_norm_spec},
     {{OpCode::batch_norm_grad, "columns", batch_norm_grad_applies,

@@ -34,6 +34,14 @@ inline KernelNames launches_of(Direction direction, const UnfoldParams& p) {
   return {unfolds ? "unfold_rows" : "fold_pixels"};
 }
 
+inline KernelNames launches_of(Direction direction, const DepthwiseParams& p) {
+  const int64_t n_windows = int64_t{p.rows.n_windows} * p.columns.n_windows;
+  const int64_t n_pixels = int64_t{p.rows.picture} * p.columns.picture;
+  if (p.n_pictures * p.channels * (p.is_gradient ? n_pixels : n_windows) == 0) return {};
+  if (direction == Direction::forward) return {"depthwise_pixels"};
+  return {"depthwise_row_sums", "join_depthwise"};
+}
+
 inline KernelNames launches_of(const BatchNormParams& p) {
   if (p.rows * p.cols == 0) return {};
   KernelNames names;
