@@ -18,11 +18,10 @@ Rule of_values;
 Rule largest;  // of maximum, minimum, concatenate
 Rule rescale, cast_in, add, mul, div, compare, select, square, root, inverse_root, fill, pad,
     reduce_sum, dot, scatter_add, set_scale, rebalance, dynamic_rescale, delayed_rescale,
-    custom_scale, data_scale, stop_scaling, integer_pow, reduce_prod, reduce_window, fold,
-    depthwise;
-Rule gemm, batched_gemm, bias_add, column_sum, rms_norm, rms_norm_grad, layer_norm, layer_norm_grad,
-    attention, attention_grad, gated_act, gated_act_grad, gelu, gelu_grad, cross_entropy,
-    cross_entropy_grad;
+    custom_scale, data_scale, stop_scaling, integer_pow, reduce_prod, reduce_window, fold;
+Rule gemm, batched_gemm, depthwise, bias_add, column_sum, rms_norm, rms_norm_grad, layer_norm,
+    layer_norm_grad, attention, attention_grad, gated_act, gated_act_grad, gelu, gelu_grad,
+    cross_entropy, cross_entropy_grad;
 Rule global_norm, update;
 // Rule of a composed op by those of its steps, constants among them, in their order.
 Rule of_steps;

@@ -14,12 +14,12 @@ namespace octet::cpu {
 // begins[i + 1].
 struct DepthwiseTerms {
   struct Term {
-    int64_t pixel, place;  // -1: zeros
+    int64_t pixel = -1, place = 0;  // -1: zeros
   };
   std::vector<Term> terms;
   std::vector<int64_t> begins;
-  int64_t height, width;    // of the result's pictures
-  int64_t n_source_pixels;  // of an operand's picture
+  int64_t height = 0, width = 0;  // of the result's pictures
+  int64_t n_source_pixels = 0;    // of an operand's picture
 };
 // Made once for a shape; windows of dy are the operand's pixels where pixels are the result's.
 DepthwiseTerms depthwise_terms(const UnfoldAttrs& windows);
