@@ -70,6 +70,7 @@ void expect_of_gguf(const ConvertFlags& flags) {
 ExportResult converted(Files& files, const ConvertFlags& flags, const ExportOptions& how) {
   if (is_gguf_name(flags.from)) {
     expect_of_gguf(flags);
+    expect_keys_to_know(flags.from, flags.strict);
     return import_gguf(files, flags.from, flags.to, how);
   }
   ModelSource source = source_of(files, flags, how.log);
@@ -123,7 +124,8 @@ std::string digest_of(Files& files, const ConvertFlags& flags, const GlobalOptio
                        flags.dtype.empty() ? "as-stored" : flags.dtype);
 }
 
-void run_convert(const ConvertFlags& flags, const GlobalOptions& options) {
+void run_convert(const ConvertFlags& flags, const CLI::App& command, const GlobalOptions& options) {
+  expect_flags_read(command, {{"--device", flags.verify, "--verify"}});
   ExportOptions how{.max_shard = flags.max_shard.value_or(ExportOptions{}.max_shard),
                     .nonfinite = nonfinite_weights(flags.allow_nonfinite),
                     .log = make_log(options)};
@@ -210,7 +212,7 @@ void add_convert_command(CLI::App& app, GlobalOptions& options) {
   add_content_flags(*convert, *adapters, *flags);
   add_strict_flag(*convert, flags->strict);
   add_nonfinite_flag(*convert, flags->allow_nonfinite);
-  convert->callback([flags, &options] { run_convert(*flags, options); });
+  convert->callback([flags, convert, &options] { run_convert(*flags, *convert, options); });
 }
 
 }  // namespace octet

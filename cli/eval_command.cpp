@@ -264,6 +264,7 @@ void run_eval(EvalFlags flags, const CLI::App& command, const GlobalOptions& opt
   flags.model = checkpoint_of(posix_files(), flags.model, flags.step, log);
   const ModelSource source = open_model_source(flags, log);
   tell_step(source, log);
+  flags.text.has_calib = !flags.calib.files.empty();
   flags.calib.split_on = flags.text.split_on, flags.calib.batch = flags.batch_or(kEvalBatch);
   std::vector<ModelSource> sources = with_recipes(source, flags.recipes, options);
   add_other_models(flags, !are_tasks && !are_others, sources, options);

@@ -1,5 +1,8 @@
 #include "cli/eval_flags.h"
 
+#include "base/error.h"
+#include "text/tokenizer.h"
+
 namespace octet {
 namespace {
 
@@ -54,6 +57,31 @@ void expect_rows_flags(const CLI::App& eval) {
 
 void expect_text_flags(const CLI::App& eval) {
   expect_flags_read(eval, {{"--limit", false, kOfEncoder}, {"--stride", false, kOfEncoder}});
+}
+
+void expect_files_beside(std::string_view flag, bool is_given) {
+  if (!is_given) return;
+  throw Error(ErrorCode::invalid_argument,
+              "{}: expected --data beside it: a run reads its own data as in training", flag);
+}
+
+void expect_text_ends(const std::string& tokenizer, bool are_shards) {
+  if (are_shards) {
+    throw Error(ErrorCode::invalid_argument,
+                "--text-end: expected text, got token shards, which are read as they are");
+  }
+  const auto made = make_tokenizer(posix_files(), tokenizer);
+  if (!made->bos() && made->eos()) return;
+  throw Error(
+      ErrorCode::invalid_argument,
+      "--text-end: expected a tokenizer whose texts training ends with a token, got '{}': {}",
+      tokenizer, made->bos() ? "they begin with one" : "it names none");
+}
+
+void expect_json(bool is_there, const std::string& first) {
+  if (is_there) return;
+  throw Error(ErrorCode::invalid_argument,
+              "--raw-text: expected a JSON file among the text, got none in '{}'", first);
 }
 
 }  // namespace octet

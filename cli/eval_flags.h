@@ -19,4 +19,12 @@ void expect_rows_flags(const CLI::App& eval);
 // Flags of a model that writes text:
 void expect_text_flags(const CLI::App& eval);
 
+// Of a run's own data: flags that are about files.
+void expect_files_beside(std::string_view flag, bool is_given);
+// Of --text-end: texts that training ends with a token.
+void expect_text_ends(const std::string& tokenizer, bool are_shards);
+
+// Of --raw-text: files that would be records without it.
+void expect_json(bool is_there, const std::string& first);
+
 }  // namespace octet

@@ -12,6 +12,7 @@
 #include "base/integer.h"
 #include "cli/backend.h"
 #include "cli/calib_option.h"
+#include "cli/eval_flags.h"
 #include "cli/model_flags.h"
 #include "cli/progress.h"
 #include "data/chat_dataset.h"
@@ -39,9 +40,7 @@ int64_t batch_of(const ModelSource& source, const EvalTextFlags& flags) {
 
 // True if training would read one of the paths as conversations: of a run of text, and of a folder,
 // by names alone.
-bool hold_conversations(const ModelSource& source, const EvalTextFlags& flags,
-                        const std::vector<std::string>& paths) {
-  if (flags.is_raw) return false;
+bool hold_conversations(const ModelSource& source, const std::vector<std::string>& paths) {
   const Files& files = posix_files();
   const bool is_of_chats = source.run && has_conversations(*source.run);
   return std::ranges::any_of(paths, [&](const std::string& path) {
@@ -180,11 +179,10 @@ EvalText plain_text(const ModelSource& source, TokenStream stream, const EvalTex
 EvalText own_text(const ModelSource& source, const EvalTextFlags& flags,
                   const RunDataOptions& options) {
   const RunConfig config = config_of(source, flags);
-  if (flags.is_raw) {
-    throw Error(ErrorCode::invalid_argument,
-                "--raw-text: expected --data beside it: a run reads its own data as in training");
-  }
+  expect_files_beside("--raw-text", flags.is_raw);
   if (has_whole_documents(config)) refuse_text_flags(flags, "");
+  expect_files_beside("--text-end", flags.ends_texts);
+  expect_files_beside("--split-on", flags.splits_own_data());
   const Dataset data = open_run_data(posix_files(), config, source.spec, options);
   if (data.val.n_tokens() < 2) fail_without_text(source);
   if (!has_whole_documents(config) && wants_documents(flags))
@@ -215,7 +213,10 @@ EvalText conversations_of(const ModelSource& source, const TextTask& task,
 // Tokenized once where the model is a run, unless nothing ends its texts (data/dataset.h).
 TokenStream named_stream(const ModelSource& source, const TextTask& task,
                          const EvalTextFlags& flags, const RunDataOptions& options) {
-  if (!are_token_shards(posix_files(), task.data)) expect_tokenizer(source);
+  const bool are_shards = are_token_shards(posix_files(), task.data);
+  if (!are_shards) expect_tokenizer(source);
+  if (flags.ends_texts) expect_text_ends(source.tokenizer, are_shards);
+  if (flags.is_raw) expect_json(hold_conversations(source, task.data), task.data.front());
   ModelTextOptions text{.split_on = flags.split_on,
                         .end = flags.ends_texts ? DocumentEnd::eos : DocumentEnd::none};
   if (source.run)
@@ -324,7 +325,7 @@ EvalText open_eval_text(const ModelSource& source, const TextTask& task, const E
                 "data of its own",
                 source.folder);
   }
-  const bool are_chats = !task.data.empty() && hold_conversations(source, flags, task.data);
+  const bool are_chats = !flags.is_raw && hold_conversations(source, task.data);
   EvalText text = are_chats ? conversations_of(source, task, flags, options)
                   : task.data.empty()
                       ? own_text(source, flags, options)

@@ -30,6 +30,9 @@ struct EvalTextFlags {
   int64_t seq = 0, batch = 0;                  // 0: the run's; the model's, at most 2,048, and 8
   bool per_document = false, per_row = false;
   bool is_raw = false, ends_texts = false;  // --raw-text, --text-end
+  bool has_calib = false;                   // which --split-on is for, too
+
+  bool splits_own_data() const { return !split_on.empty() && !has_calib; }
 };
 
 // Input of a task: rows of a text or of conversations, or documents one by one.

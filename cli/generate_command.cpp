@@ -120,7 +120,14 @@ struct FilePrompts {
 
 FilePrompts file_prompts(const GenerateFlags& flags, GenerateSetup& setup) {
   FilePrompts result;
-  for (const StoredPrompt& stored : read_prompts(posix_files(), flags.prompts)) {
+  const std::vector<StoredPrompt> all = read_prompts(posix_files(), flags.prompts);
+  const auto is_text = [](const StoredPrompt& one) { return one.context.is_null(); };
+  if (flags.chat_template != "auto" && std::ranges::all_of(all, is_text)) {
+    throw Error(ErrorCode::invalid_argument,
+                "--template: expected a conversation among the prompts, got none in '{}'",
+                flags.prompts);
+  }
+  for (const StoredPrompt& stored : all) {
     Prompt prompt{.tokens = {}, .sampling = flags.sampling};
     if (stored.seed) prompt.sampling.seed = *stored.seed;
     OrderedJson shown = stored.context;
@@ -173,6 +180,7 @@ void expect_read_flags(const GenerateFlags& flags, const CLI::App& generate) {
                                {"--system", flags.chat, "--chat"},
                                {"--template", flags.chat || has_prompts, "--chat or --prompts"},
                                {"--batch", has_prompts || has_sources, "--prompts or --sources"},
+                               {"--seed", draws, kDraws},
                                {"--top-k", draws, kDraws},
                                {"--top-p", draws, kDraws},
                                {"--min-p", draws, kDraws}});

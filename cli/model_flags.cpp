@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "cli/model_folder.h"
+#include "infer/folder_keys.h"
 #include "infer/import_gguf.h"
 
 namespace octet {
@@ -56,7 +57,10 @@ ModelSource open_model_source(const ModelFlags& flags, const Log& log) {
   if (!paths.adapter.empty())
     source = with_adapter(posix_files(), std::move(source), paths.adapter, log);
   if (flags.allow_nonfinite) source.nonfinite = NonfiniteWeights::allowed;
-  if (!flags.tokenizer.empty()) source.tokenizer = flags.tokenizer;
+  if (!flags.tokenizer.empty()) {
+    source.tokenizer = flags.tokenizer;
+    tell_beside_tokenizer(posix_files(), flags.tokenizer, log);
+  }
   return source;
 }
 

@@ -13,6 +13,7 @@
 #include "cli/progress.h"
 #include "cli/signals.h"
 #include "data/tokenize.h"
+#include "infer/folder_keys.h"
 #include "infer/model_source.h"
 #include "text/tokenizer.h"
 
@@ -135,15 +136,6 @@ void run_shards(const TokenizeFlags& flags, const GlobalOptions& options,
   if (!report.is_done) throw ExitStatus{128 + signal.load()};
 }
 
-// As commands that read a model do.
-void tell_beside(const std::string& tokenizer, const Log& log) {
-  const Files& files = posix_files();
-  if (!files.exists(tokenizer)) return;
-  const bool is_folder = files.is_directory(tokenizer);
-  const std::string folder = is_folder ? tokenizer : parent_path(tokenizer);
-  if (is_folder || file_name(tokenizer) == "tokenizer.json") tell_tokens_beside(files, folder, log);
-}
-
 void run_tokenize(const TokenizeFlags& flags, const CLI::App& command,
                   const GlobalOptions& options) {
   const int n_modes = flags.ids + flags.decode + !flags.out.empty();
@@ -157,7 +149,7 @@ void run_tokenize(const TokenizeFlags& flags, const CLI::App& command,
                               {"--text-key", writes, "--out"},
                               {"--shard-tokens", writes, "--out"}});
   const auto tokenizer = make_tokenizer(posix_files(), flags.tokenizer, {.pattern = flags.pattern});
-  tell_beside(flags.tokenizer, make_log(options));
+  tell_beside_tokenizer(posix_files(), flags.tokenizer, make_log(options));
   if (!flags.out.empty()) return run_shards(flags, options, *tokenizer);
   if (flags.ids) return run_ids(*tokenizer, !flags.no_special);
   const std::vector<int32_t> ids = parse_ids(read_stdin());

@@ -107,6 +107,19 @@ def leaves(node, path=()):
     yield path, node
 
 
+def changed(content, path, value):
+    """A list's elements, too, beside flipped_keys.changed()."""
+    content = json.loads(json.dumps(content))
+    at = content
+    for key in path[:-1]:
+        at = at[key]
+    if value is not flipped_keys.ABSENT:
+        at[path[-1]] = value
+    elif isinstance(at, list) or path[-1] in at:
+        del at[path[-1]]
+    return content
+
+
 def changes_of(name, content):
     """Paths and values of a JSON file."""
     if name == "config.json":
@@ -132,7 +145,7 @@ def writing(octet, architecture, scratch):
         path, gguf = scratch / "base" / name, scratch / "w.gguf"
         text = path.read_text()
         for keys, value in changes_of(name, json.loads(text)):
-            other = flipped_keys.changed(json.loads(text), keys, value)
+            other = changed(json.loads(text), keys, value)
             if other == json.loads(text):
                 continue
             path.write_text(json.dumps(other))

@@ -93,6 +93,12 @@ CONFIGS = [  # a tokenizer.json, and what the file beside it says
                    {"do_lower_case": True, "strip_accents": False, "tokenize_chinese_chars": True})),
     *(("tokenizers/gpt2.json", BYTES | {"tokenizer_class": kind, "add_prefix_space": adds})
       for kind in ("GPT2Tokenizer", "PreTrainedTokenizerFast") for adds in (True, False)),
+    # Words of the vocabulary that are no added tokens, and are special here.
+    *((name, {"tokenizer_class": "PreTrainedTokenizerFast"} | keys)
+      for name, word in (("tokenizers/gpt2.json", "in"), ("tokenizers/llama.json", "in"), ("tokenizer_models/t5.json", "a"))
+      for keys in ({"pad_token": word}, {"mask_token": {"__type": "AddedToken", "content": word, "lstrip": True, "rstrip": True}}, {"extra_special_tokens": [word]})),
+    *(("tokenizers/llama.json", {"tokenizer_class": kind, "unk_token": "<unk>", "add_prefix_space": False})
+      for kind in ("LlamaTokenizer", "LlamaTokenizerFast")),
 ]
 
 

@@ -1,6 +1,7 @@
 #include "data/chat_messages.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/error.h"
@@ -13,7 +14,15 @@ bool is_blank_text(const OrderedJson& json) {
   return json.is_string() && is_blank(json.get_ref<const std::string&>());
 }
 
-// True if `weight` and `train` leave the message in the loss.
+// Other programs' names of `train` in a message: Axolotl's, ms-swift's and their kin.
+constexpr std::string_view kTrainKeys[] = {"train", "training", "trainable", "loss"};
+
+bool says_whether_trained(std::string_view key, const OrderedJson& value) {
+  const bool is_one = std::ranges::find(kTrainKeys, key) != std::end(kTrainKeys);
+  return key == "weight" || key == "train" || (is_one && value.is_boolean());
+}
+
+// True if `weight`, `train` and its other names leave the message in the loss.
 bool is_trained(const OrderedJson& json) {
   bool trains = true;
   if (const OrderedJson* weight = find_value(json, "weight")) {
@@ -23,7 +32,10 @@ bool is_trained(const OrderedJson& json) {
   }
   if (const OrderedJson* train = find_value(json, "train")) {
     if (!train->is_boolean()) bad_record("a message whose 'train' is neither true nor false");
-    trains = trains && train->get<bool>();
+  }
+  for (const std::string_view key : kTrainKeys) {
+    const OrderedJson* value = find_value(json, std::string(key));
+    if (value != nullptr && value->is_boolean()) trains = trains && value->get<bool>();
   }
   return trains;
 }
@@ -95,7 +107,7 @@ ChatMessage read_share(const OrderedJson& json, const std::string& speaker) {
   if (value == nullptr && !may_be_empty) bad_record("a message without a text");
   read.json = make_message(role, value != nullptr ? *value : OrderedJson(""));
   for (const auto& [key, other] : json.items()) {
-    const bool is_used = key == "from" || key == "value" || key == "weight" || key == "train";
+    const bool is_used = key == "from" || key == "value" || says_whether_trained(key, other);
     if (!is_used && !other.is_null()) read.ignored.push_back(key);
   }
   return read;
@@ -158,7 +170,7 @@ ChatMessage read_message(const OrderedJson& json, const ChatFields& fields) {
   ChatMessage read{.is_trained = is_trained(json)};
   OrderedJson& message = read.json = OrderedJson::object();
   for (const auto& [key, value] : json.items()) {
-    if (says_nothing(key, value) || key == "weight" || key == "train") continue;
+    if (says_nothing(key, value) || says_whether_trained(key, value)) continue;
     const bool is_role = key == fields.role, is_content = key == fields.content;
     if (!is_role && !is_content && (key == "role" || key == "content")) {
       read.ignored.push_back(key);  // which has another name here

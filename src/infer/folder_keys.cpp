@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/json.h"
+#include "infer/model_source.h"
 #include "infer/sentence_folder.h"
 
 namespace octet {
@@ -117,6 +118,18 @@ std::vector<FolderKey> unknown_folder_keys(const Files& files, const std::string
     }
   }
   return unknown;
+}
+
+void tell_beside_tokenizer(const Files& files, const std::string& tokenizer, const Log& log) {
+  if (!files.exists(tokenizer)) return;
+  const bool is_folder = files.is_directory(tokenizer);
+  const std::string folder = is_folder ? tokenizer : parent_path(tokenizer);
+  if (!is_folder && file_name(tokenizer) != "tokenizer.json") return;
+  tell_tokens_beside(files, folder, log);
+  for (const auto& [file, key] : unknown_folder_keys(files, folder)) {
+    if (file != "tokenizer_config.json") continue;
+    log.warning("[{}] {}: '{}' is not known, and ignored", file, join_path(folder, file), key);
+  }
 }
 
 }  // namespace octet

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/files.h"
+#include "base/log.h"
 
 namespace octet {
 
@@ -25,5 +26,10 @@ struct FolderKey {
   bool operator==(const FolderKey&) const = default;
 };
 std::vector<FolderKey> unknown_folder_keys(const Files& files, const std::string& folder);
+
+// Warnings of what stands beside a tokenizer's file or folder that is named itself: tokens that its
+// tokenizer.json lacks (infer/model_source.h), and keys of tokenizer_config.json that are not
+// known.
+void tell_beside_tokenizer(const Files& files, const std::string& tokenizer, const Log& log);
 
 }  // namespace octet

@@ -1,6 +1,7 @@
 #include "infer/generation_setup.h"
 
 #include "base/error.h"
+#include "infer/folder_keys.h"
 #include "infer/loaded_rms.h"
 #include "infer/model_texts.h"
 #include "infer/translate.h"
@@ -40,7 +41,10 @@ GenerationSetup setup_generation(Files& files, const GenerationRequest& request,
         def.name);
   }
   if (request.nonfinite == NonfiniteWeights::allowed) source.nonfinite = request.nonfinite;
-  if (!request.tokenizer.empty()) source.tokenizer = request.tokenizer;
+  if (!request.tokenizer.empty()) {
+    source.tokenizer = request.tokenizer;
+    tell_beside_tokenizer(files, request.tokenizer, log);
+  }
   source.recipe = generation_recipe(source, request, log);
   source.stored = request.weights;
   if (source.tokenizer.empty()) {

@@ -159,9 +159,17 @@ bool is_checkpoint_of_run(const Files& files, const std::string& path) {
 
 void tell_tokens_beside(const Files& files, const std::string& folder, const Log& log) {
   std::vector<std::string> tokens;
+  bool is_other_legacy = false;
   try {
     tokens = tokens_beside_json(files, folder);
+    is_other_legacy = contradicts_legacy(files, folder);
   } catch (const Error&) {
+  }
+  if (is_other_legacy) {
+    log.warning(
+        "[tokenizer] {}: 'legacy' says which parts of a text begin with a space otherwise than "
+        "tokenizer.json, which is read as it is; transformers 5 takes 'legacy'",
+        folder);
   }
   if (tokens.empty()) return;
   log.warning(

@@ -2,10 +2,13 @@
 // classes of transformers 4 and 5, which take lower case, accents, ideographs and a first space
 // from the former.
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "text/tokenizer_files.h"
+#include "text/tokenizer_folder.h"
 
 namespace octet {
 namespace {
@@ -82,6 +85,97 @@ void expect_specials(const std::string& path, const Json& config, const Json& js
     bad_tokenizer(path, "unk_token: expected tokenizer.json's '{}', got '{}'", *own, *unknown);
 }
 
+// The number of a token in a model's vocabulary: an object, or of Unigram a list of [piece, score].
+std::optional<int64_t> place_of(const Json& vocab, const std::string& text) {
+  if (vocab.is_object()) {
+    const auto at = vocab.find(text);
+    return at == vocab.end() || !at->is_number_integer() ? std::nullopt
+                                                         : std::optional(at->get<int64_t>());
+  }
+  for (size_t i = 0; vocab.is_array() && i < vocab.size(); ++i) {
+    const bool is_it = vocab[i].is_array() && !vocab[i].empty() && vocab[i][0] == text;
+    if (is_it) return static_cast<int64_t>(i);
+  }
+  return std::nullopt;
+}
+
+// Tokens that the files beside name are found whole in texts, whatever the class: those of the
+// vocabulary that are not among added_tokens join them.
+void add_named_words(const TokenizerFolder& folder, Json& json) {
+  const bool has_vocab = json["model"].contains("vocab");
+  if (!has_vocab || !json.value("added_tokens", Json::array()).is_array()) return;
+  std::set<std::string> known;
+  for (const Json& entry : json.value("added_tokens", Json::array())) {
+    if (const auto content = entry.is_object() ? token_of(entry, "content") : std::nullopt)
+      known.insert(*content);
+  }
+  for (const auto* tokens : {&folder.named, &folder.added}) {
+    for (const AddedToken& token : *tokens) {
+      if (!known.insert(token.content).second) continue;
+      const auto id = place_of(json["model"]["vocab"], token.content);
+      if (!id) continue;
+      json["added_tokens"].push_back({{"id", *id},
+                                      {"content", token.content},
+                                      {"single_word", token.single_word},
+                                      {"lstrip", token.lstrip},
+                                      {"rstrip", token.rstrip},
+                                      {"normalized", token.normalized},
+                                      {"special", token.special}});
+    }
+  }
+}
+
+bool is_of_llama(std::string_view type) {
+  return type == "LlamaTokenizer" || type == "LlamaTokenizerFast";
+}
+
+// Metaspace puts a mark before the first part of a text alone (first), or before each (always).
+std::string scheme_of(const Json& step) {
+  const Json scheme = step.value("prepend_scheme", Json());
+  if (scheme.is_string()) return scheme.get<std::string>();
+  return step.value("add_prefix_space", Json()) == false ? "never" : "always";
+}
+
+// Visits the steps that put a mark before texts: Prepend among normalizers, Metaspace among words.
+void for_each_mark(Json& json, const std::function<void(Json& step)>& fn) {
+  for (const auto& [part, list] :
+       {std::pair("normalizer", "normalizers"), std::pair("pre_tokenizer", "pretokenizers")}) {
+    if (!json.contains(part) || !json[part].is_object()) continue;
+    Json& step = json[part];
+    const auto visit = [&](Json& one) {
+      if (is_step(one, "Prepend") || is_step(one, "Metaspace")) fn(one);
+    };
+    visit(step);
+    if (!step.contains(list) || !step[list].is_array()) continue;
+    for (Json& one : step[list]) visit(one);
+  }
+}
+
+// add_prefix_space of Llama's classes, which make the steps anew where it is said.
+void take_first_space(const std::string& path, bool adds, Json& json) {
+  bool has_mark = false, puts_mark = false;
+  for_each_mark(json, [&](Json& step) {
+    has_mark = true;
+    puts_mark |= is_step(step, "Prepend") || scheme_of(step) != "never";
+    if (adds) return;
+    if (is_step(step, "Prepend")) {
+      step = {{"type", "Sequence"}, {"normalizers", Json::array()}};
+    } else {
+      step["prepend_scheme"] = "never";
+      step.erase("add_prefix_space");
+    }
+  });
+  if (adds && has_mark && !puts_mark)
+    bad_tokenizer(path, "add_prefix_space: expected tokenizer.json's false, got true");
+  const bool strips = !adds && puts_mark && json.contains("decoder") && json["decoder"].is_object();
+  if (!strips || !json["decoder"].value("decoders", Json()).is_array()) return;
+  Json kept = Json::array();
+  for (const Json& step : json["decoder"]["decoders"]) {
+    if (!is_step(step, "Strip")) kept.push_back(step);
+  }
+  json["decoder"]["decoders"] = std::move(kept);
+}
+
 }  // namespace
 
 Json with_config(const TokenizerFile& file, Json json) {
@@ -91,7 +185,10 @@ Json with_config(const TokenizerFile& file, Json json) {
   const JsonObject object(config, path);
   if (object.has("split_special_tokens") && object.boolean_or("split_special_tokens", false))
     bad_tokenizer(path, "split_special_tokens: expected false, got true");
+  add_named_words(read_tokenizer_folder(file.files, parent_path(file.path)), json);
   const std::string type = object.has("tokenizer_class") ? object.string("tokenizer_class") : "";
+  if (is_of_llama(type) && object.has("add_prefix_space"))
+    take_first_space(path, object.boolean_or("add_prefix_space", false), json);
   if (std::ranges::count(kAsItIs, type) > 0) return json;
   for (const char* flag : {"do_lower_case", "tokenize_chinese_chars", "add_prefix_space"}) {
     if (object.has(flag)) (void)object.boolean_or(flag, false);  // throws for another value
@@ -101,6 +198,20 @@ Json with_config(const TokenizerFile& file, Json json) {
   if (is_step(json.value("normalizer", Json()), "BertNormalizer"))
     expect_specials(path, config, json);
   return json;
+}
+
+bool contradicts_legacy(const Files& files, const std::string& folder) {
+  const std::string path = join_path(folder, "tokenizer.json");
+  if (!files.exists(path)) return false;
+  const TokenizerFolder beside = read_tokenizer_folder(files, folder);
+  if (!is_of_llama(beside.tokenizer_class) || !beside.is_legacy) return false;
+  Json json = parse_json(files.read_text(path), path);
+  bool differs = false;
+  for_each_mark(json, [&](Json& step) {
+    const std::string scheme = is_step(step, "Prepend") ? "always" : scheme_of(step);
+    differs |= scheme == (*beside.is_legacy ? "first" : "always");
+  });
+  return differs;
 }
 
 }  // namespace octet

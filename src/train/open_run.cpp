@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "infer/folder_keys.h"
 #include "infer/model_spec.h"
 #include "infer/peft_adapter.h"
 #include "nn/shape.h"
@@ -109,6 +110,10 @@ OpenRun open_run(Files& files, LoadedConfig loaded, const OpenRunOptions& option
   settle_pictures(files, run.loaded.config, run.spec, options.data.log);
   if (!config.model.path.empty())
     tell_unknown_keys(files, config.model.path, options.data.log, options.unknown_keys);
+  const std::string& tokenizer = config.data.tokenizer;
+  const bool is_model_s =
+      tokenizer == config.model.path || parent_path(tokenizer) == config.model.path;
+  if (!is_model_s) tell_beside_tokenizer(files, tokenizer, options.data.log);
   if (!config.lora.adapter.empty()) {
     const PeftAdapter adapter = read_peft_adapter(files, config.lora.adapter, run.spec);
     expect_base(files, config.model.path, run.spec, adapter, options.data.log);

@@ -121,6 +121,22 @@ class ModelTexts : public testing::Test {
   std::string model_, data_, err_;
 };
 
+TEST_F(ModelTexts, of_files_are_without_flags_that_they_do_not_read) {
+  const std::string text = folder_.put("plain.txt", "a plain text"),
+                    prompts = folder_.put("prompts.txt", "\"one\"\n\"two\"\n");
+  const std::pair<std::string, const char*> cases[] = {
+      {"eval --model " + model_ + " --data " + text + " --text-end", "begin with one"},
+      {"eval --model " + model_ + " --data " + text + " --raw-text",
+       "--raw-text: expected a JSON file among the text"},
+      {"generate --model " + model_ + " --prompts " + prompts + " --template chatml",
+       "--template: expected a conversation among the prompts"}};
+  for (const auto& [arguments, error] : cases) {
+    const test::Outcome outcome = run_program(folder_, arguments);
+    EXPECT_EQ(outcome.code, 2) << arguments;
+    EXPECT_NE(outcome.err.find(error), std::string::npos) << outcome.err;
+  }
+}
+
 // Against what transformers renders from the same exports: tools/make_export_goldens.py.
 TEST_F(ModelTexts, are_the_same_in_training_generation_export_and_transformers) {
   const Json golden =

@@ -53,11 +53,12 @@ TEST(Tokenize, tells_of_tokens_that_stand_beside_the_file) {
   const test::ScratchFolder folder;
   folder.put("tokenizer.json",
              posix_files().read_text(OCTET_SOURCE_DIR "/tests/fixtures/tokenizers/gpt2.json"));
-  folder.put("tokenizer_config.json", R"({"additional_special_tokens":["<here>"]})");
+  folder.put("tokenizer_config.json", R"({"additional_special_tokens":["<here>"], "foo": 1})");
   for (const std::string& path : {folder.path(), folder / "tokenizer.json"}) {
     const test::Outcome ids = test::run_program(folder, "tokenize --ids --tokenizer " + path);
     EXPECT_EQ(ids.code, 0) << ids.err;
     EXPECT_THAT(ids.err, HasSubstr("'<here>' is named beside tokenizer.json"));
+    EXPECT_THAT(ids.err, HasSubstr("tokenizer_config.json: 'foo' is not known"));
   }
 }
 

@@ -178,6 +178,24 @@ TEST_F(ChatAnswers, of_weight_0_are_not_trained) {
             (Texts{"<user>a|<assistant>b|<user>c|<assistant>[()d|]"}));
 }
 
+TEST_F(ChatAnswers, are_not_trained_by_any_name_of_train) {
+  const ChatEncoder plain(posix_files(), *bytes_, "plain", "");
+  for (const std::string key : {"train", "training", "trainable", "loss"}) {
+    const auto answer = [&](const std::string& more) {
+      return R"({"messages": [{"role": "user", "content": "a"},
+                 {"role": "assistant", "content": "b", ")" +
+             key + "\": " + more + R"(}, {"role": "user", "content": "c"},
+             {"role": "assistant", "content": "d"}]})";
+    };
+    EXPECT_EQ(samples(plain, answer("false")),
+              (Texts{"User: a\nAssistant: b\nUser: c\nAssistant: [d\n]"}))
+        << key;
+    EXPECT_EQ(samples(plain, answer("true")),
+              (Texts{"User: a\nAssistant: [b\n]User: c\nAssistant: [d\n]"}))
+        << key;
+  }
+}
+
 TEST_F(ChatAnswers, that_are_empty_are_left_out_and_told) {
   const ChatEncoder plain(posix_files(), *bytes_, "plain", "");
   EXPECT_EQ(samples(plain, R"({"messages": [

@@ -169,6 +169,16 @@ TEST(ModelFolder, tokens_that_its_tokenizer_json_does_not_have_are_told) {
       HasSubstr("'<pad>' is named beside tokenizer.json, which does not have it (2 in all)"));
   EXPECT_THAT(told(R"({"added_tokens_decoder": {"7": {"content": "<y>"}}})"),
               HasSubstr("'<y>' is named beside"));
+  // Of Llama's classes: which parts of a text begin with a space.
+  for (const auto& [step, other] : {std::pair("first", "true"), std::pair("always", "false")}) {
+    folder.put("tokenizer.json",
+               fmt::format(R"({{"model": {{"vocab": {{"a": 0}}}}, "pre_tokenizer":)"
+                           R"({{"type": "Metaspace", "prepend_scheme": "{}"}}}})",
+                           step));
+    const std::string legacy = R"("tokenizer_class": "LlamaTokenizer", "legacy": )";
+    EXPECT_THAT(told("{" + legacy + other + "}"), HasSubstr("'legacy' says which parts"));
+    EXPECT_EQ(told("{" + legacy + (step == std::string("first") ? "false}" : "true}")), "");
+  }
   folder.put("tokenizer.json", R"({"model": {"vocab": [["<y>", -1.5]]}})");
   EXPECT_EQ(told(R"({"added_tokens_decoder": {"0": {"content": "<y>"}}})"), "");
 }

@@ -90,6 +90,20 @@ TEST(TokenizerFolder, two_files_that_contradict_each_other_are_an_error) {
   EXPECT_NE(error(R"({"split_special_tokens": true})").find("split_special_tokens"),
             std::string::npos);
   EXPECT_NE(error(R"({"do_lower_case": "no"})").find("do_lower_case"), std::string::npos);
+  const ScratchFolder folder;
+  Json json = parse_json(fixture("llama.json"), "llama.json");
+  json["normalizer"] = nullptr;
+  json["pre_tokenizer"] = {{"type", "Metaspace"},
+                           {"replacement", "\u2581"},
+                           {"split", false},
+                           {"prepend_scheme", "never"}};
+  folder.put("tokenizer.json", json.dump());
+  folder.put("tokenizer_config.json",
+             R"({"tokenizer_class": "LlamaTokenizer", "add_prefix_space": true})");
+  EXPECT_NE(error_of([&] {
+              (void)make_tokenizer(posix_files(), folder.path());
+            }).find("add_prefix_space: expected tokenizer.json's false, got true"),
+            std::string::npos);
 }
 
 // Made by tools/make_slow_folder_goldens.py.
