@@ -29,8 +29,8 @@ class Link:
         self.text, self.text_alone = to_text(spec), to_text(replace(spec, linears=())) if spec.norm else None
         self.text_of_sum = to_text(replace(spec, n_addends=2)) if spec.norm else None
         self.residual = self._made = None
-        for module in self.linears:
-            module._link = self
+        for place, module in enumerate(self.linears):
+            module._link, module._place = self, place
 
     def __getstate__(self):
         return {**self.__dict__, "_made": None, "residual": None}
@@ -40,15 +40,18 @@ class Link:
         return [p for module in self.linears for p in (module.weight, module.bias) if p is not None]
 
     def keep(self, shown, results) -> None:
-        self._made = (shown, _version(shown), dict(zip(map(id, self.linears), results)))
+        """By the linears' places: names of objects would make each layer a graph of its own for torch.compile."""
+        self._made = (shown, _version(shown), list(results))
 
     def take(self, module, x):
         """The module's result where x is what the producer gave; None where it is something else."""
         if self._made is None:
             return None
         shown, version, results = self._made
-        y = results.pop(id(module), None) if x is shown and _version(x) == version else None
-        if not results:
+        y = None
+        if x is shown and _version(x) == version:
+            y, results[module._place] = results[module._place], None
+        if all(result is None for result in results):
             self._made = None
         if y is None:
             self.tell("was called with another input than the module before it gave")
