@@ -9,7 +9,7 @@ for script in *.sh; do
   if output=$(bash "$script" 2>&1); then
     echo "as found  $script"
   elif [ $? = 77 ]; then
-    echo "skipped   $script: its packages cannot be installed"
+    echo "skipped   $script: its packages, or the card that it asks for, are not there"
   else
     echo "CHANGED   $script"
     sed 's/^/    /' <<<"$output" | tail -n 12
