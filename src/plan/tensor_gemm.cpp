@@ -64,14 +64,10 @@ bool has_few_rows(const Graph& graph, const Node& node) {
   const auto has_one = [](const TensorType& type) { return scale_tile(type).is_all(); };
   const bool halves = is_half(a.dtype) && b.dtype == a.dtype;
   const bool codes = b.dtype == Dtype::e4m3 && (is_half(a.dtype) || a.dtype == b.dtype);
-  const ScaleTile tile = scale_tile(b);
-  const bool is_square = tile.rows == kScaledDepth && tile.cols == kScaledDepth &&
-                         (b.granularity.scale == Dtype::bf16 || b.granularity.scale == Dtype::f32);
   const bool scaled = node.in(Gemm::scale_a) != kNoValue || node.in(Gemm::scale_b) != kNoValue;
   const Shape shape = read_shape(a, attrs.trans_a);
   return shape[0] > 0 && shape[0] <= kFewRows && shape[1] > 0 && shape[1] % kTileSide == 0 &&
-         ((halves && !scaled) ||
-          (codes && has_one(a) && (has_one(b) || (is_half(a.dtype) && is_square)))) &&
+         ((halves && !scaled) || (codes && has_one(a) && has_one(b))) &&
          !reads_transposed(a, attrs.trans_a) && reads_transposed(b, attrs.trans_b);
 }
 

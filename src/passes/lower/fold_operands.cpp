@@ -40,7 +40,7 @@ std::optional<Form> fold_load(const Matcher& m, const Form& form) {
     const ValueId q = dequantize->in(Dequantize::q);
     const Granularity& own = m.type(q).granularity;
     const bool is_read_so =
-        own.kind == Granularity::Kind::tensor || is_gemm || m.type(q).in_row_groups();
+        own.kind == Granularity::Kind::tensor || (m.type(q).in_row_groups() && !is_gemm);
     if (!is_read_so || own != by.value_or(own)) return std::nullopt;
     by = own;
     loaded.operands[place.operand] = q;

@@ -254,25 +254,10 @@ void add_few_rows(Table& table) {
   }
 }
 
-// Weights with scales for 128 x 128, whole blocks and ragged ones.
-void add_few_rows_of_blocks(Table& table) {
-  for (const int64_t m : {1, 2}) {
-    for (const auto& [k, n] : {std::pair(16, 1), std::pair(208, 141), std::pair(4096, 256)}) {
-      OperandCase w = quantized({n, k}, Dtype::e4m3, granularity_of(128, 128, Dtype::f32));
-      w.fill = Fill::normal;
-      for (const Dtype x : {Dtype::bf16, Dtype::fp16}) {
-        table.put(OpCode::gemm, GemmAttrs{.trans_b = true},
-                  {typed({m, k}, x, Fill::normal), w, none(), none(), scales_of(w)}, kSums);
-      }
-    }
-  }
-}
-
 TEST(blocks, products_of_few_rows_are_close_to_the_reference) {
   OCTET_GPU_OR_SKIP(gpu);
   Table table;
   add_few_rows(table);
-  add_few_rows_of_blocks(table);
   run_table(table, *gpu);
 }
 

@@ -49,8 +49,7 @@ void card_global_norm(const RefCall& call) {
   call.out[GlobalNorm::found_nonfinite].data[0] = std::isfinite(squares) ? 0 : 1;
 }
 
-// 128 threads, each sixteen bytes of a row of b at a time, then by warp, then over the warps. The
-// products of sixteen bytes are added by themselves where b has a scale for 128 x 128.
+// 128 threads, each sixteen bytes of a row of b at a time, then by warp, then over the warps.
 void card_few_rows(const RefCall& call) {
   constexpr size_t kRowThreads = 128;
   const RefTensor &a = call.in[Gemm::a], &b = call.in[Gemm::b], &y = call.out[0];
@@ -60,23 +59,15 @@ void card_few_rows(const RefCall& call) {
     const auto scale = optional(call.in, slot);
     return scale.empty() ? 1.0f : static_cast<float>(scale[0]);
   };
-  const bool has_blocks = b.type.is_scaled() && !scale_tile(b.type).is_all();
-  const float scale = has_blocks ? 1.0f : scale_of(Gemm::scale_a) * scale_of(Gemm::scale_b);
-  const auto scales = optional(call.in, Gemm::scale_b);
+  const float scale = scale_of(Gemm::scale_a) * scale_of(Gemm::scale_b);
   const auto addend = optional(call.in, Gemm::c);
   for (size_t i = 0; i < rows; ++i) {
     for (size_t j = 0; j < cols; ++j) {
       std::vector<float> threads(kRowThreads);
-      for (size_t first = 0; first < depth; first += piece) {
-        float& sum = threads[first / piece % kRowThreads];
-        float of_piece = has_blocks ? 0.0f : sum;
-        for (size_t k = first; k < first + piece; ++k)
-          of_piece = std::fma(static_cast<float>(a.data[i * depth + k]),
-                              static_cast<float>(b.data[j * depth + k]), of_piece);
-        const auto of_block = [&] {
-          return static_cast<float>(scales[scale_index(b.type, j * depth + first)]);
-        };
-        sum = has_blocks ? std::fma(of_piece, of_block(), sum) : of_piece;
+      for (size_t k = 0; k < depth; ++k) {
+        float& sum = threads[k / piece % kRowThreads];
+        sum = std::fma(static_cast<float>(a.data[i * depth + k]),
+                       static_cast<float>(b.data[j * depth + k]), sum);
       }
       float value = in_order(warp_sums<float>(threads)) * scale;
       if (!addend.empty()) value += static_cast<float>(addend[i * cols + j]);

@@ -48,18 +48,12 @@ constexpr bool stores_e4m3(const GemmParams& p) {
 constexpr bool mixes_types(const GemmParams& p) {
   return (p.a == Dtype::bf16 || p.a == Dtype::fp16) && p.b == Dtype::e4m3;
 }
-// b has one scale, or one of bf16 or f32 for 128 x 128.
-constexpr bool has_square_or_none(const GemmParams& p) {
-  const bool is_scaled_so = p.b_scales == Dtype::bf16 || p.b_scales == Dtype::f32;
-  return p.a_blocks.none() &&
-         (p.b_blocks.none() || (p.b_blocks.is(kLibraryBlock, kLibraryBlock) && is_scaled_so));
-}
 // So few rows that reading b is all that counts (gemm_few_rows.cu): b K-major, both factors bf16,
-// fp16, or e4m3 with one scale each; or a bf16 or fp16, and b e4m3, also in blocks.
+// fp16, or e4m3 with one scale each; or a bf16 or fp16, and b e4m3.
 constexpr bool has_few_rows(const GemmParams& p) {
   const bool is_half = p.a == Dtype::bf16 || p.a == Dtype::fp16;
   const bool high_precision = is_half && p.b == p.a && !p.has_scale_a && !p.has_scale_b;
-  const bool mixed = mixes_types(p) && !p.has_scale_a && p.has_scale_b && has_square_or_none(p);
+  const bool mixed = mixes_types(p) && !p.has_scale_a && p.has_scale_b && !has_blocks(p);
   const bool codes = p.a == Dtype::e4m3 && p.b == Dtype::e4m3 && !has_blocks(p);
   return (high_precision || mixed || codes) && p.m <= kFewRows && p.batch == 1 && p.factor == 1 &&
          !p.trans_a && p.trans_b && p.k % 16 == 0 && (!p.has_c || p.c == p.y);

@@ -1,9 +1,11 @@
 // Products with a few rows, as a decoded token has them: what counts is how fast the weights are
 // read. A block makes eight columns of y for all rows; each thread takes the same sixteen bytes of
-// each column, so that it widens x once for all, and has eight accesses in flight. Every block
-// reads all of x, so that more rows than these are the library's. The order of sums: few_rows.cuh.
+// each column, so that it widens x once for all, and has eight accesses in flight. Sums are f32, in
+// an order that neither the number of rows nor of columns changes. Every block reads all of x, so
+// that more rows than these are the library's.
 #include "backends/cuda/kernels/common/early_start.cuh"
-#include "backends/cuda/kernels/gemm/few_rows.cuh"
+#include "backends/cuda/kernels/common/element.cuh"
+#include "backends/cuda/kernels/common/row_access.cuh"
 #include "backends/cuda/kernels/gemm/gemm.cuh"
 #include "backends/cuda/launch/join.h"
 #include "backends/cuda/params/gemm_scratch.h"
@@ -11,18 +13,34 @@
 namespace octet::cuda {
 namespace {
 
-constexpr int kThreads = kFewRowsThreads, kWarps = kThreads / 32;
-constexpr int kColumns = kFewRowsColumns;
+constexpr int kThreads = 128, kWarps = kThreads / 32;
+constexpr int kColumns = 8;
 
 struct FewRows {
   const void *x, *w, *c;
   void* y;
   const float *scale_a, *scale_b;  // nullptr: 1
-  BlockScales scales;              // of w, instead of scale_b
   int m;
   int64_t n, k;
   bool reads_ahead;  // no kernel of the stream writes w
 };
+
+// Elements of sixteen bytes.
+template <Dtype D>
+inline constexpr int kPerAccess = 16 / dtype_bytes(D);
+
+template <Dtype D>
+__device__ __forceinline__ void unpack_access(const uint4& raw, float* v) {
+  const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (D == Dtype::e4m3) {
+      widen_e4m3(words[i], v + 4 * i);
+    } else {
+      unpack_pair<D>(words[i], v + 2 * i);
+    }
+  }
+}
 
 // The elements of x that sixteen bytes of weights meet.
 template <Dtype X, int N>
@@ -51,7 +69,27 @@ struct Weights {
   }
 };
 
-template <Dtype X, Dtype W, Dtype Y, int M, Scales S>
+// The sum over the warp of v[lane / 4], each added up by halves: lanes give away the columns that
+// they do not end with, so that nine exchanges do for eight columns.
+__device__ __forceinline__ float sum_over_lanes(const float (&v)[kColumns], int lane) {
+  float four[4], two[2];
+#pragma unroll
+  for (int c = 0; c < 4; ++c) {
+    const bool high = (lane & 16) != 0;
+    four[c] = (high ? v[c + 4] : v[c]) + __shfl_xor_sync(~0u, high ? v[c] : v[c + 4], 16);
+  }
+#pragma unroll
+  for (int c = 0; c < 2; ++c) {
+    const bool high = (lane & 8) != 0;
+    two[c] = (high ? four[c + 2] : four[c]) + __shfl_xor_sync(~0u, high ? four[c] : four[c + 2], 8);
+  }
+  const bool high = (lane & 4) != 0;
+  float sum = (high ? two[1] : two[0]) + __shfl_xor_sync(~0u, high ? two[0] : two[1], 4);
+  sum += __shfl_xor_sync(~0u, sum, 2);
+  return sum + __shfl_xor_sync(~0u, sum, 1);
+}
+
+template <Dtype X, Dtype W, Dtype Y, int M>
 __global__ void __launch_bounds__(kThreads, M == 1 ? 8 : 1)
     few_rows(const __grid_constant__ Parts<FewRows> products) {
   constexpr int N = kPerAccess<W>;
@@ -67,10 +105,6 @@ __global__ void __launch_bounds__(kThreads, M == 1 ? 8 : 1)
   wait_for_previous();
   start_next();
   if (!a.reads_ahead) raw.load(w, static_cast<int>(threadIdx.x), pieces, n_columns);
-  const auto scale_at = [&](int piece) {
-    return S == Scales::blocks ? scale_of_piece(a.scales, column, piece, pieces) : 1.0f;
-  };
-  float scale = scale_at(static_cast<int>(threadIdx.x));
   float sums[M][kColumns] = {};
   for (int piece = static_cast<int>(threadIdx.x); piece < pieces;) {
 #pragma unroll
@@ -80,11 +114,13 @@ __global__ void __launch_bounds__(kThreads, M == 1 ? 8 : 1)
       load_values<X>(a, r, piece, values);
 #pragma unroll
       for (int c = 0; c < kColumns; ++c) {
-        add_piece<W, S>(values, raw.at[c], scale, sums[r][c]);
+        float weights[N];
+        unpack_access<W>(raw.at[c], weights);
+#pragma unroll
+        for (int j = 0; j < N; ++j) sums[r][c] = __fmaf_rn(values[j], weights[j], sums[r][c]);
       }
     }
     piece += kThreads;
-    scale = scale_at(piece);
     raw.load(w, piece, pieces, n_columns);
   }
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
@@ -105,10 +141,10 @@ __global__ void __launch_bounds__(kThreads, M == 1 ? 8 : 1)
   static_cast<Storage<Y>*>(a.y)[at] = from_float<Y>(y);
 }
 
-template <Dtype X, Dtype W, Dtype Y, Scales S = Scales::whole>
+template <Dtype X, Dtype W, Dtype Y>
 void launch_rows(const Parts<FewRows>& products, cudaStream_t stream) {
   const bool one_row = products.of[0].m == 1;
-  launch_early(one_row ? few_rows<X, W, Y, 1, S> : few_rows<X, W, Y, kFewRows, S>,
+  launch_early(one_row ? few_rows<X, W, Y, 1> : few_rows<X, W, Y, kFewRows>,
                {products.n_blocks(), kThreads}, stream, products);
 }
 
@@ -118,8 +154,7 @@ class FewRowsGemm : public Prepared {
 
   // True if one kernel makes both.
   bool goes_with(const FewRowsGemm& other) const {
-    return p_.a == other.p_.a && p_.b == other.p_.b && p_.y == other.p_.y && p_.m == other.p_.m &&
-           has_blocks(p_) == has_blocks(other.p_);
+    return p_.a == other.p_.a && p_.b == other.p_.b && p_.y == other.p_.y && p_.m == other.p_.m;
   }
   void launch(const Launch& args) override {
     Parts<FewRows> products;
@@ -137,8 +172,7 @@ class FewRowsGemm : public Prepared {
                     .c = p_.has_c ? args.operands[GemmOperand::c] : nullptr,
                     .y = args.results[0],
                     .scale_a = p_.has_scale_a ? args.in<float>(GemmOperand::scale_a) : nullptr,
-                    .scale_b = whole_scale(args),
-                    .scales = block_scales(args),
+                    .scale_b = p_.has_scale_b ? args.in<float>(GemmOperand::scale_b) : nullptr,
                     .m = static_cast<int>(p_.m),
                     .n = p_.n,
                     .k = p_.k,
@@ -147,14 +181,6 @@ class FewRowsGemm : public Prepared {
   }
 
  private:
-  const float* whole_scale(const Launch& args) const {
-    const bool is_there = p_.has_scale_b && p_.b_blocks.none();
-    return is_there ? args.in<float>(GemmOperand::scale_b) : nullptr;
-  }
-  BlockScales block_scales(const Launch& args) const {
-    if (p_.b_blocks.none()) return {};
-    return {args.operands[GemmOperand::scale_b], p_.b_scales == Dtype::f32};
-  }
   void launch_products(const Parts<FewRows>& products, cudaStream_t stream) const {
     visit_high_precision(p_.y, [&]<Dtype Y>() {
       if (p_.a == Dtype::e4m3) return launch_rows<Dtype::e4m3, Dtype::e4m3, Y>(products, stream);
@@ -164,12 +190,8 @@ class FewRowsGemm : public Prepared {
   }
   template <Dtype X, Dtype Y>
   void launch_x(const Parts<FewRows>& products, cudaStream_t stream) const {
-    if (has_blocks(p_)) {
-      launch_rows<X, Dtype::e4m3, Y, Scales::blocks>(products, stream);
-    } else {
-      p_.b == Dtype::e4m3 ? launch_rows<X, Dtype::e4m3, Y>(products, stream)
-                          : launch_rows<X, X, Y>(products, stream);
-    }
+    p_.b == Dtype::e4m3 ? launch_rows<X, Dtype::e4m3, Y>(products, stream)
+                        : launch_rows<X, X, Y>(products, stream);
   }
 
   GemmParams p_;
