@@ -125,7 +125,8 @@ std::string digest_of(Files& files, const ConvertFlags& flags, const GlobalOptio
 }
 
 void run_convert(const ConvertFlags& flags, const CLI::App& command, const GlobalOptions& options) {
-  expect_flags_read(command, {{"--device", flags.verify, "--verify"}});
+  if (options.device == "cuda")
+    expect_flags_read(command, {{"--device", flags.verify, "--verify"}});
   ExportOptions how{.max_shard = flags.max_shard.value_or(ExportOptions{}.max_shard),
                     .nonfinite = nonfinite_weights(flags.allow_nonfinite),
                     .log = make_log(options)};

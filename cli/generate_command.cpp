@@ -180,7 +180,6 @@ void expect_read_flags(const GenerateFlags& flags, const CLI::App& generate) {
                                {"--system", flags.chat, "--chat"},
                                {"--template", flags.chat || has_prompts, "--chat or --prompts"},
                                {"--batch", has_prompts || has_sources, "--prompts or --sources"},
-                               {"--seed", draws, kDraws},
                                {"--top-k", draws, kDraws},
                                {"--top-p", draws, kDraws},
                                {"--min-p", draws, kDraws}});

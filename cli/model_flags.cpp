@@ -59,7 +59,7 @@ ModelSource open_model_source(const ModelFlags& flags, const Log& log) {
   if (flags.allow_nonfinite) source.nonfinite = NonfiniteWeights::allowed;
   if (!flags.tokenizer.empty()) {
     source.tokenizer = flags.tokenizer;
-    tell_beside_tokenizer(posix_files(), flags.tokenizer, log);
+    tell_beside_tokenizer(posix_files(), flags.tokenizer, log, flags.strict);
   }
   return source;
 }

@@ -20,12 +20,14 @@
 namespace octet {
 namespace {
 
-constexpr int64_t kServedContext = 4096;  // tokens, unless --context says otherwise
+constexpr int64_t kServedContext = 4096;              // tokens, unless --context says otherwise
+constexpr int64_t kPicturesBody = int64_t{32} << 20;  // bytes, unless --max-body does
 
 struct ServeFlags : GenerateFlags {
   int64_t n_pictures = 0;  // of a conversation; 0: as the model says
   std::string name, token;
   HttpOptions http = {};
+  std::optional<int64_t> max_body;  // of http
   ServeLimits limits = {};
 };
 
@@ -84,11 +86,16 @@ void make_room_for_pictures(const ServeFlags& flags, ModelSpec& spec) {
   }
 }
 
-// Pictures of conversations; none of a model that sees none, or without kernels for a cache.
+// Pictures of conversations; none of a model that sees none.
 std::optional<ServedPictures> served_pictures(const GenerateSetup& setup,
                                               const TextModel& text_model, const Log& log) {
   const ModelSpec& spec = setup.source.spec;
-  if (!model_def(spec.kind).sees_pictures || !text_model.has_cache()) return {};
+  if (!model_def(spec.kind).sees_pictures) return {};
+  if (!text_model.has_cache()) {
+    throw Error(ErrorCode::invalid_argument,
+                "[serve] expected a device with kernels for the cache of a model that sees "
+                "pictures, got none");
+  }
   const ImagesConfig images = evaluation_images(posix_files(), setup.source, log);
   return std::optional<ServedPictures>(std::in_place, posix_files(),
                                        picture_options(spec, images, *setup.tokenizer),
@@ -151,11 +158,14 @@ void serve_embeddings(const ServeFlags& flags, const GlobalOptions& options,
   run_server(flags, options, app, model, [&] { queue.close(); });
 }
 
-void run_serve(const ServeFlags& flags, const GlobalOptions& options) {
-  access_of(flags);  // before anything is read
-  GenerateSetup setup = generate_setup(flags, options);
-  make_room_for_pictures(flags, setup.source.spec);
+void run_serve(const ServeFlags& given, const GlobalOptions& options) {
+  access_of(given);  // before anything is read
+  GenerateSetup setup = generate_setup(given, options);
+  make_room_for_pictures(given, setup.source.spec);
   const ModelDef& def = model_def(setup.source.spec.kind);
+  ServeFlags flags = given;
+  if (def.sees_pictures) flags.http.max_body = kPicturesBody;
+  if (given.max_body) flags.http.max_body = *given.max_body;
   if (def.writes_text || def.sees_pictures) return serve_text(flags, options, setup);
   serve_embeddings(flags, options, setup);
 }
@@ -174,8 +184,9 @@ void add_limit_flags(CLI::App& serve, ServeFlags& flags) {
                   "connections at a time (128); more wait to be accepted")
       ->check(CLI::Range(1, 4096));
   serve
-      .add_option("--max-body", flags.http.max_body,
-                  "bytes of a request's body (4 MiB); beyond, 413")
+      .add_option(
+          "--max-body", flags.max_body,
+          "bytes of a request's body (4 MiB; 32 of a model that sees pictures); beyond, 413")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
 }
 

@@ -20,7 +20,7 @@ SentPicture ServedPictures::read(ServeFields& part, size_t n_before) const {
     part.fail("image_url", "an object with a url", part.any("image_url"));
   part.object("image_url", [&](ServeFields& fields) {
     const std::string url = fields.text("url");
-    fields.nothing("detail", {"auto"});
+    fields.nothing("detail", {"auto", "low", "high"});  // a tower has one size
     if (!url.starts_with("data:")) {
       fields.fail("url", "the picture itself (data:image/png;base64,...), as nothing is fetched",
                   url);
@@ -52,8 +52,8 @@ std::shared_ptr<const EntryPictures> ServedPictures::shown(const std::vector<Sen
                                                            std::vector<int32_t> placed) const {
   auto result = std::make_shared<EntryPictures>();
   result->rows = std::move(placed);
-  result->pixels.resize(static_cast<size_t>(rows_.pictures.n_inner()));
-  const size_t n = result->pixels.size() / static_cast<size_t>(most());
+  const size_t n = static_cast<size_t>(rows_.pictures.n_inner()) / static_cast<size_t>(most());
+  result->pixels.resize(pictures.size() * n);
   for (size_t i = 0; i < pictures.size(); ++i) {
     const std::lock_guard lock(decoding_);
     try {

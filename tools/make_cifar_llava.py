@@ -125,6 +125,15 @@ def decoder(text):
         yield DECODER + name, entry["dtype"], entry["shape"], lambda name=name: text.read(name), end - first
 
 
+def renamed(node):
+    """A JSON value whose texts, keys too, name the mark where they named the spare token."""
+    if isinstance(node, dict):
+        return {renamed(key): renamed(value) for key, value in node.items()}
+    if isinstance(node, list):
+        return [renamed(value) for value in node]
+    return MARK if node == SPARE else node
+
+
 def put_tokenizer(source, out):
     """<image> in the place of a token of its own that no text has."""
     tokenizer = json.loads((source / "tokenizer.json").read_text(encoding="utf-8"))
@@ -134,7 +143,10 @@ def put_tokenizer(source, out):
     if SPARE in vocab:
         vocab[MARK] = vocab.pop(SPARE)
     (out / "tokenizer.json").write_text(json.dumps(tokenizer, ensure_ascii=False), encoding="utf-8")
-    for name in ("tokenizer_config.json", "generation_config.json"):
+    config = source / "tokenizer_config.json"
+    if config.exists():
+        put_json(out / config.name, renamed(json.loads(config.read_text(encoding="utf-8"))))
+    for name in ("generation_config.json", "chat_template.jinja"):
         if (source / name).exists():
             shutil.copyfile(source / name, out / name)
     return token["id"]

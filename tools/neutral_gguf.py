@@ -7,7 +7,7 @@ import gguf
 import numpy as np
 import xllamacpp
 
-TOKENS = [chr(c) for c in range(33, 127)] + ["Ġ", "ab", "<s>", "</s>", "<pad>", "<|eot|>"]  # Ġ: the byte of a space
+TOKENS = [chr(c) for c in range(33, 127)] + ["Ġ", "<s>", "</s>", "<pad>", "<|eot|>"]  # Ġ: the byte of a space
 WORDS = len(TOKENS) - 4
 WIDTH, LAYERS, HEADS, KV_HEADS, FFN = 64, 2, 4, 2, 96
 KEYS = {
@@ -19,26 +19,23 @@ KEYS = {
 FAR = 1e-5
 
 
-def keys_of(architecture):
-    """All keys of a file."""
-    return {key.replace("llama.", architecture + ".", 1) if key.startswith("llama.") else key: value for key, value in KEYS.items()} | {
-        "tokenizer.ggml.tokens": TOKENS, "tokenizer.ggml.token_type": [1] * WORDS + [3] * 4, "tokenizer.ggml.merges": ["a b"]}
-
-
-def write(path, changes, architecture="llama"):
-    writer = gguf.GGUFWriter(path, architecture)
-    for key, value in (keys_of(architecture) | changes).items():
+def write(path, changes):
+    writer = gguf.GGUFWriter(path, "llama")
+    for key, value in (KEYS | changes).items():
         if value is None:
             continue
         kinds = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string, list: writer.add_array}
         kinds[type(value)](key, value)
+    writer.add_array("tokenizer.ggml.tokens", TOKENS)
+    writer.add_array("tokenizer.ggml.token_type", [1] * WORDS + [3] * 4)
+    writer.add_array("tokenizer.ggml.merges", ["a b"])
     random = np.random.default_rng(1)
 
     def matrix(name, rows, cols):
         writer.add_tensor(name + ".weight", (random.standard_normal((rows, cols)) / cols ** 0.5).astype(np.float32))
 
-    def norm(name, width=WIDTH):
-        writer.add_tensor(name + ".weight", (1 + 0.2 * random.standard_normal(width)).astype(np.float32))
+    def norm(name):
+        writer.add_tensor(name + ".weight", (1 + 0.2 * random.standard_normal(WIDTH)).astype(np.float32))
 
     matrix("token_embd", len(TOKENS), WIDTH)
     matrix("output", len(TOKENS), WIDTH)
@@ -50,10 +47,6 @@ def write(path, changes, architecture="llama"):
             matrix(f"blk.{i}.{name}", rows, cols)
         norm(f"blk.{i}.attn_norm")
         norm(f"blk.{i}.ffn_norm")
-        for name, rows in [("attn_q", WIDTH), ("attn_k", kv), ("attn_v", kv)] if architecture == "qwen2" else []:
-            writer.add_tensor(f"blk.{i}.{name}.bias", random.standard_normal(rows).astype(np.float32))
-        for name in ("attn_q_norm", "attn_k_norm") if architecture == "qwen3" else ():
-            norm(f"blk.{i}.{name}", WIDTH // HEADS)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -51,7 +51,7 @@ def _check(saved, groups, states) -> None:
 
 def check_places(saved, groups, states) -> None:
     """Whether states are of these parameters, in this order: a state of none, and names in another order, are errors."""
-    order = [index for group in saved for index in group["params"]]
+    order = {index for group in saved for index in group["params"]}
     strange = [index for index, state in states.items() if state and index not in order]
     if strange:
         raise Error(f"[optimizer] expected states of {len(order)} parameters, got one of {strange[0]!r}, which no group holds", "bad_data")

@@ -80,14 +80,14 @@ class Model:
         """The prompt and what the model adds to it, as `octet generate` prints it.
 
         prompt: a text, or a list of them, `batch` at a time (0: all).  temperature: 0: always the most probable token, which no
-            top_k, top_p, min_p and seed change: beside it they are errors.
+            top_k, top_p and min_p change: beside it they are errors; a seed changes nothing.
         stop: texts that end it.  on_text: called with (index, text) as new text comes.
         Returns a text, or a list of them.
         """
         from . import _native
         prompts = _texts("prompt", prompt, (str, bytes))
         stops = _texts("stop", stop, str)
-        for name, value, usual in (("top_k", top_k, 0), ("top_p", top_p, 1), ("min_p", min_p, 0), ("seed", seed, 1)):
+        for name, value, usual in (("top_k", top_k, 0), ("top_p", top_p, 1), ("min_p", min_p, 0)):
             if temperature == 0 and value != usual:
                 raise Error(f"[model] {name}: expected a temperature above 0 beside it, got {value!r} for the most probable tokens")
         call = _native.GenerateCall(max_tokens, batch or max(1, len(prompts)), stops, temperature, top_k, top_p, min_p,

@@ -57,21 +57,26 @@ def check_integer(name: str, value, least: int, most: int) -> None:
 class Watched:
     """What stands in groups, which their owner may change between steps: what has changed is checked."""
 
-    _KEYS = (*_NUMBERS, "betas", *_NEVER, "decoupled_weight_decay")
-
-    def __init__(self, check):
+    def __init__(self, check, fixed):
+        """fixed: keys that stand in no group, as all groups have them in common."""
         self._check, self._seen = check, []
+        self._keys = tuple({*_NUMBERS, *_OF_UPDATES, *_NEVER, "decoupled_weight_decay", *fixed})
         self.betas = []  # checked, so that a warning is told once
 
     def look(self, groups) -> None:
-        rows = [[id(value) if isinstance(value, torch.Tensor) else value for value in map(group.get, self._KEYS)] for group in groups]
+        rows = [[_kept(value) for value in map(group.get, self._keys)] for group in groups]
         if rows == self._seen:
             return
         for group in groups:
             self._check({key: value for key, value in group.items()
-                         if not (isinstance(value, torch.Tensor) and value.is_cuda)  # whose value would be waited for
-                         and not (key == "betas" and value in self.betas)})
-        self._seen, self.betas = rows, [group.get("betas") for group in groups]
+                         if not (key in _NUMBERS and isinstance(value, torch.Tensor) and value.is_cuda)  # whose value would be waited for
+                         and not (key == "betas" and _kept(value) in self.betas)})
+        self._seen, self.betas = rows, [_kept(group.get("betas")) for group in groups]
+
+
+def _kept(value):
+    """What a later value is compared with: a list may change where it stands, and tensors are not compared."""
+    return id(value) if isinstance(value, torch.Tensor) else tuple(value) if isinstance(value, list) else value
 
 
 def _check_in_f32(beta: float) -> None:

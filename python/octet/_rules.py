@@ -15,6 +15,7 @@ from ._tensors import take_master
 
 _WIDE = {"f32": torch.float32, "bf16": torch.bfloat16}
 _CODES = {"e4m3": "e4m3", "e5m2": "e5m2", "hif8": "hif8", "de8": "de8s"}
+_OF_ALL = ("state", "master")
 _GROUP = 128  # elements of a group of 8-bit codes
 _BUFFER = "momentum_buffer"  # torch's name; beside codes "momentum_buffer_scale", or with expansion "momentum_buffer_meta"
 
@@ -28,7 +29,7 @@ class _Momentum(torch.optim.Optimizer):
         if master not in ("bf16_remainder", "fp32"):
             raise Error(f"[optimizer] master: expected bf16_remainder or fp32, got {master}")
         self._format, self._master = state, master
-        self._watched = Watched(self._check_group)
+        self._watched = Watched(self._check_group, _OF_ALL)
         super().__init__(params, {**defaults, "format": state})
 
     def add_param_group(self, param_group):
@@ -42,7 +43,7 @@ class _Momentum(torch.optim.Optimizer):
             raise
 
     def _check_group(self, group):
-        check_keys(group, ("state", "master"), self.defaults)
+        check_keys(group, _OF_ALL, self.defaults)
         check_numbers(group)
         for key in ("momentum", "dampening"):
             value = group.get(key, 0.0)

@@ -144,10 +144,14 @@ def dequantize(q, scale=None, *, meta=None, format: str = "e4m3", granularity: s
         _expect_of_expansion(meta is not None, moment, math)
         q = Quantized(q, scale, meta, format, granularity, moment, math)
     else:
-        given = {"scale": scale, "meta": meta, "format": format, "granularity": granularity, "moment": moment, "math": math}
-        for name, value in given.items():
-            if value is not _USUAL.get(name) and value != _USUAL.get(name) and (name in ("scale", "meta") or value != getattr(q, name)):
-                raise Error(f"[formats] {name}: expected none beside a Quantized, which says its own")
+        for name, value in (("scale", scale), ("meta", meta)):
+            if value is not None:
+                raise Error(f"[formats] {name}: expected none beside a Quantized, which has its own, got {type(value).__name__}")
+        texts = {"format": format, "granularity": granularity, "moment": moment, "math": math}
+        _expect_texts(**texts)
+        for name, value in texts.items():
+            if value not in (_USUAL[name], getattr(q, name)):
+                raise Error(f"[formats] {name}: expected {getattr(q, name)}, as the Quantized says, or none, got {value}")
     place = _place_of(q.codes)
     codes = place.read(q.codes)
     call = _call(codes.shape, q.format, q.granularity, q.moment, q.math)

@@ -79,7 +79,7 @@ class AdamW(torch.optim.Optimizer):
         check_integer("threads", threads, 0, 4096)
         if not isinstance(skip_nonfinite, bool):
             raise Error(f"[optimizer] skip_nonfinite: expected True or False, got {skip_nonfinite!r}")
-        self._watched = Watched(self._check_group)
+        self._watched = Watched(self._check_group, _OF_ALL)
         self._format = (state_m or state, state_v or state, math, group)
         self._kernels = _c.Kernels(self._format[0], self._format[1], master, math, group, seed, threads)
         self._host, self._device = HostStep(self._kernels), DeviceStep(self._kernels, group, seed)
@@ -107,7 +107,7 @@ class AdamW(torch.optim.Optimizer):
             raise Error("[optimizer] expected every parameter once, got one again in its group")
         check_keys({**self.defaults, **group}, _OF_ALL, self.defaults)
         check_numbers(group)
-        self._watched.betas.append(group.get("betas", self.defaults["betas"]))
+        self._watched.betas.append(tuple(group.get("betas", self.defaults["betas"])))
         if self.param_groups:
             group.setdefault("attempt", self.param_groups[0]["attempt"])
         super().add_param_group(group)

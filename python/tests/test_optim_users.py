@@ -227,7 +227,10 @@ def test_states_of_other_optimizers_are_refused(make, text):
 
 
 @pytest.mark.parametrize("change,text", [({"maximize": True}, "maximize: expected False"), ({"lr": -1.0}, "lr: expected a number"),
-                                         ({"betas": (2, 0)}, "betas: expected two numbers"), ({"eps": None}, "eps: expected a number")])
+                                         ({"betas": (2, 0)}, "betas: expected two numbers"), ({"eps": None}, "eps: expected a number"),
+                                         ({"momentum": 0.9}, "momentum: expected none in a group, got 0.9"),
+                                         ({"master": "fp32"}, "master: expected it for the whole optimizer"),
+                                         ({"clip": 1.0}, "clip: expected it for the whole optimizer")])
 @pytest.mark.parametrize("steps", [0, 1])
 def test_groups_that_change_between_steps_are_checked(change, text, steps):
     p = parameter()

@@ -230,3 +230,39 @@ def test_what_cannot_be_is_refused():
         optimizer = octet.optim.SGD(table.parameters())
         table(torch.tensor([1])).sum().backward()
         optimizer.step()
+
+
+@pytest.mark.parametrize("kind,change,text", [
+    ("SGD", {"momentum": 5}, r"momentum: expected a number in \[0, 1\), got 5"),
+    ("SGD", {"dampening": None}, "dampening: expected a number, got None"),
+    ("SGD", {"nesterov": 1}, "nesterov: expected True or False, got 1"),
+    ("SGD", {"nesterov": True, "dampening": 0.5}, "nesterov: expected a momentum and no dampening with it"),
+    ("SGD", {"momentum": torch.tensor(0.5)}, "momentum: expected a number"),
+    ("SGD", {"ns_steps": 5}, "ns_steps: expected none in a group, got 5"),
+    ("SGD", {"state": "f32"}, "state: expected it for the whole optimizer"),
+    ("Muon", {"momentum": 5}, r"momentum: expected a number in \[0, 1\), got 5"),
+    ("Muon", {"ns_steps": 0}, "ns_steps: expected an integer from 1 to 99, got 0"),
+    ("Muon", {"ns_coefficients": (1, 2)}, "ns_coefficients: expected three numbers"),
+    ("Muon", {"adjust_lr_fn": "x"}, "adjust_lr_fn: expected original"),
+    ("Muon", {"dampening": 0.1}, "dampening: expected none in a group, got 0.1"),
+    ("Muon", {"master": "fp32"}, "master: expected it for the whole optimizer"),
+])
+@pytest.mark.parametrize("steps", [0, 1, 2])
+def test_groups_that_change_between_steps_are_checked(kind, change, text, steps):
+    params = matrices()
+    optimizer = getattr(octet.optim, kind)(params, momentum=0.9)
+    run(params, optimizer, steps)
+    optimizer.param_groups[0].update(change)
+    before = [p.detach().clone() for p in params]
+    with pytest.raises(octet.Error, match=text):
+        run(params, optimizer, 1)
+    assert all(torch.equal(p, q) for p, q in zip(params, before))
+
+
+def test_a_list_that_changes_where_it_stands_is_checked():
+    params = matrices()
+    optimizer = octet.optim.Muon(params, ns_coefficients=[3.4445, -4.775, 2.0315])
+    run(params, optimizer, 1)
+    optimizer.param_groups[0]["ns_coefficients"].pop()
+    with pytest.raises(octet.Error, match="ns_coefficients: expected three numbers"):
+        run(params, optimizer, 1)

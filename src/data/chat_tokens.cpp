@@ -170,8 +170,8 @@ std::optional<std::string> render_probe(const ChatTemplate& chat, bool has_parts
   }
 }
 
-// Contents for the template: whether it takes a list of parts, which it joins in its own way, and
-// whether it takes nothing else.
+}  // namespace
+
 ChatEncoder::Contents contents_of(const ChatTemplate& chat, const std::tm& clock) {
   using enum ChatEncoder::Contents;
   const auto text = render_probe(chat, /*has_parts=*/false, clock);
@@ -181,8 +181,6 @@ ChatEncoder::Contents contents_of(const ChatTemplate& chat, const std::tm& clock
   if (takes_text) return *parts == *text ? both : texts;
   return parts->find(kProbe) != parts->npos ? parts_alone : texts;
 }
-
-}  // namespace
 
 ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, const ChatTemplates& templates,
                          TextEnd text_end)

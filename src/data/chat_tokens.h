@@ -102,4 +102,8 @@ class ChatEncoder {
   std::vector<int32_t> turn_begins_;  // the tokens of the generation prompt
 };
 
+// Contents for a template, by what it makes of a probe: whether it takes a list of parts, which it
+// joins in its own way, and whether it takes nothing else.
+ChatEncoder::Contents contents_of(const ChatTemplate& chat, const std::tm& clock);
+
 }  // namespace octet

@@ -6,19 +6,42 @@
 #include "base/error.h"
 
 namespace octet {
+namespace {
+
+std::tm clock_of_today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm clock{};
+  localtime_r(&now, &clock);
+  return clock;
+}
+
+void put_into_parts(OrderedJson& messages) {
+  for (OrderedJson& message : messages) {
+    const auto content = message.find("content");
+    if (content == message.end() || !content->is_string()) continue;
+    OrderedJson part = {{"type", "text"}, {"text", *content}};
+    *content = OrderedJson::array({part});
+  }
+}
+
+}  // namespace
 
 ChatPrompts::ChatPrompts(const ChatTemplates& templates, const Tokenizer& tokenizer)
-    : tokenizer_(tokenizer), plain_(templates.plain), with_tools_(templates.with_tools) {
+    : tokenizer_(tokenizer),
+      plain_(templates.plain),
+      with_tools_(templates.with_tools),
+      plain_contents_(contents_of(plain_, clock_of_today())),
+      tools_contents_(contents_of(with_tools_, clock_of_today())) {
   find_end();
 }
 
 std::string ChatPrompts::render(OrderedJson context, bool with_prompt) const {
-  const std::time_t now = std::time(nullptr);
-  std::tm clock{};
-  localtime_r(&now, &clock);
   context["add_generation_prompt"] = with_prompt;
   const bool has_tools = context.contains("tools") && !context["tools"].is_null();
-  return (has_tools ? with_tools_ : plain_).render(context, clock);
+  const auto contents = has_tools ? tools_contents_ : plain_contents_;
+  if (contents == ChatEncoder::Contents::parts_alone && context.contains("messages"))
+    put_into_parts(context["messages"]);
+  return (has_tools ? with_tools_ : plain_).render(context, clock_of_today());
 }
 
 std::vector<int32_t> ChatPrompts::tokens(const std::string& rendered) const {

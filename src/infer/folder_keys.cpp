@@ -120,7 +120,8 @@ std::vector<FolderKey> unknown_folder_keys(const Files& files, const std::string
   return unknown;
 }
 
-void tell_beside_tokenizer(const Files& files, const std::string& tokenizer, const Log& log) {
+void tell_beside_tokenizer(const Files& files, const std::string& tokenizer, const Log& log,
+                           bool is_strict) {
   if (!files.exists(tokenizer)) return;
   const bool is_folder = files.is_directory(tokenizer);
   const std::string folder = is_folder ? tokenizer : parent_path(tokenizer);
@@ -128,7 +129,10 @@ void tell_beside_tokenizer(const Files& files, const std::string& tokenizer, con
   tell_tokens_beside(files, folder, log);
   for (const auto& [file, key] : unknown_folder_keys(files, folder)) {
     if (file != "tokenizer_config.json") continue;
-    log.warning("[{}] {}: '{}' is not known, and ignored", file, join_path(folder, file), key);
+    const std::string path = join_path(folder, file);
+    if (is_strict)
+      throw Error(ErrorCode::bad_data, "[{}] {}: expected a known key, got '{}'", file, path, key);
+    log.warning("[{}] {}: '{}' is not known, and ignored", file, path, key);
   }
 }
 

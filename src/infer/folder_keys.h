@@ -29,7 +29,8 @@ std::vector<FolderKey> unknown_folder_keys(const Files& files, const std::string
 
 // Warnings of what stands beside a tokenizer's file or folder that is named itself: tokens that its
 // tokenizer.json lacks (infer/model_source.h), and keys of tokenizer_config.json that are not
-// known.
-void tell_beside_tokenizer(const Files& files, const std::string& tokenizer, const Log& log);
+// known; or Error{bad_data} for the first of these keys.
+void tell_beside_tokenizer(const Files& files, const std::string& tokenizer, const Log& log,
+                           bool is_strict = false);
 
 }  // namespace octet

@@ -43,7 +43,8 @@ GenerationSetup setup_generation(Files& files, const GenerationRequest& request,
   if (request.nonfinite == NonfiniteWeights::allowed) source.nonfinite = request.nonfinite;
   if (!request.tokenizer.empty()) {
     source.tokenizer = request.tokenizer;
-    tell_beside_tokenizer(files, request.tokenizer, log);
+    tell_beside_tokenizer(files, request.tokenizer, log,
+                          request.unknown_keys == UnknownKeys::are_errors);
   }
   source.recipe = generation_recipe(source, request, log);
   source.stored = request.weights;

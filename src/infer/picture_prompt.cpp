@@ -92,7 +92,7 @@ std::string rendered_messages(const ChatPrompts& chat, OrderedJson messages,
   };
   try {
     std::string rendered = chat.render({{"messages", messages}});
-    if (n_pictures == 0 || has_marks(rendered)) return rendered;
+    if (n_pictures == 0 || (has_marks(rendered) && !chat.takes_parts_alone())) return rendered;
   } catch (const Error& error) {
     if (error.code() != ErrorCode::bad_data) throw;
   }

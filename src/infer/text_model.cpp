@@ -230,10 +230,6 @@ class CachedModel : public TextModel {
         std::copy_n(chunk->tokens.begin() + from, n, row);
         last = {chunk->tokens[static_cast<size_t>(from + n - 1)],
                 static_cast<int32_t>(chunk->first + from + n - 1)};
-        if (states_) {
-          const auto of_call = chunk->tokens.subspan(static_cast<size_t>(from));
-          states_->read(chunk->entry, of_call.first(static_cast<size_t>(n)));
-        }
       }
       std::fill(row + n, row + size, last.token);
       const int64_t n_more = n < size && is_picture(entry, last.position) ? 1 : 0;
@@ -246,6 +242,13 @@ class CachedModel : public TextModel {
         model_.function(name, {.batch = n_entries(), .seq = size, .cache = capacity()});
     upload(plan, batch);
     plan.run();
+    for (const TextChunk& chunk : chunks) {  // behind the run, which may have failed
+      const int64_t n = std::min(std::ssize(chunk.tokens) - from, size);
+      if (states_ && n > 0) {
+        const auto of_call = chunk.tokens.subspan(static_cast<size_t>(from));
+        states_->read(chunk.entry, of_call.first(static_cast<size_t>(n)));
+      }
+    }
     return plan;
   }
 

@@ -33,13 +33,13 @@ OCTET_HOST_DEVICE inline float exp_of(float x) {
 // e^x for x up to 87, with a relative error below 2^-22 where |x| <= 16 and below 2^-21 elsewhere;
 // 0 below -87.4, 1 at 0, NaN of NaN.
 OCTET_HOST_DEVICE inline float exp_exact(float x) {
-  constexpr float kLeast = -88.0f;  // its power is 0
+  constexpr float kMin = -88.0f;  // its power is 0
 #ifdef __CUDA_ARCH__
   float clamped;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(clamped) : "f"(x), "f"(kLeast));
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(clamped) : "f"(x), "f"(kMin));
   return detail::exp_of(clamped);
 #else
-  return detail::exp_of(x < kLeast ? kLeast : x);
+  return detail::exp_of(x < kMin ? kMin : x);
 #endif
 }
 

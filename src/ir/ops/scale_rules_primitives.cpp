@@ -254,6 +254,17 @@ Scales product(Scaler& s, const ScaleCall& call, double n) {
   return {s.made(s.at(y, log2).data, log2, predicted, y.factor)};
 }
 
+// The same where so many addends may overflow before a scale divides them: the factors share it.
+Scales scaled_first(Scaler& s, const ScaleCall& call, double n) {
+  const Scaled &a = call[0], &b = call[1];
+  const double predicted = a.predicted + b.predicted + (n > 0 ? half_log2(n) : 0);
+  const int log2 = call.wants_unscaled ? 0 : s.choose(predicted);
+  const int more = log2 - a.log2 - b.log2, half = more / 2;
+  const Scaled x = s.at(a, a.log2 + half), y = s.at(b, b.log2 + more - half);
+  return {s.made(emit(s, call, {x.data, y.data}), log2, predicted,
+                 s.multiplier(0, a.factor, b.factor))};
+}
+
 }  // namespace
 
 Scales fold(Scaler& s, const ScaleCall& call) {
@@ -273,7 +284,7 @@ Scales dot(Scaler& s, const ScaleCall& call) {
 // Sums over a window, over those that hold a pixel on average, or over all pixels of the result.
 Scales depthwise(Scaler& s, const ScaleCall& call) {
   const auto& [windows, role] = std::get<ConvolutionAttrs>(call.node.attrs);
-  if (role == GemmRole::wgrad) return product(s, call, static_cast<double>(call.shape(0)[0]));
+  if (role == GemmRole::wgrad) return scaled_first(s, call, static_cast<double>(call.shape(0)[0]));
   const auto n = static_cast<double>(windows.window[0] * windows.window[1]);
   return product(s, call, role == GemmRole::forward ? n : n_holders(windows));
 }

@@ -207,7 +207,9 @@ void LinearGroups::add_depthwise(const Node& node, const LinearFormats& formats,
   if (!is_weight(graph_, node.in(Binary::b))) return;
   const auto resolved = formats_of(graph_, node, formats, overrides, block_scale);
   if (!resolved || !resolved->quantized) return;
-  CHECK(known == by_name_.end());
+  if (known != by_name_.end())
+    throw Error(ErrorCode::invalid_argument,
+                "[recipe] expected one linear or convolution '{}', got two of a name", name);
   LinearGroup& group = groups_.emplace_back();
   group.name = name, group.formats = *resolved, group.x = node.in(Binary::a);
   group.members = {name}, group.weights = {node.in(Binary::b)}, group.is_depthwise = true;

@@ -248,7 +248,7 @@ TEST(PicturesInTexts, that_a_server_cannot_read_are_refused_by_their_part) {
   const json gray = inline_part(folder, "gray.png");
   json in_answer = asked({gray}), loud = gray, no_url = gray;
   in_answer["messages"][0]["role"] = "assistant";
-  loud["image_url"]["detail"] = "high";
+  loud["image_url"]["detail"] = "loud";
   no_url["image_url"] = "data:image/png;base64,AAAA";
   const std::string field = "messages[0].content[0]";
   const std::tuple<json, std::string, std::string> cases[] = {

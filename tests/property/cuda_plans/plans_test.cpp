@@ -40,7 +40,9 @@ std::vector<std::string> run_files() {
     // These have the shape of a model folder which only their user has.
     if (!entry.is_regular_file()) continue;
     const std::string name = entry.path().filename();
-    if (name != "continue.yaml" && !name.starts_with("finetune-")) files.push_back(entry.path());
+    const bool names_model =
+        name == "continue.yaml" || name.starts_with("finetune-") || name.starts_with("pictures-");
+    if (!names_model) files.push_back(entry.path());
   }
   std::ranges::sort(files);
   return files;

@@ -5,9 +5,9 @@
 namespace octet::cuda {
 namespace {
 
-constexpr int kSide = 3;        // of windows whose places are known when a kernel is compiled
-constexpr int kMostLanes = 32;  // channels, or eights of them, beside each other
-constexpr int kMostPixels = 8;  // of a thread
+constexpr int kSide = 3;       // of windows whose places are known when a kernel is compiled
+constexpr int kMaxLanes = 32;  // channels, or eights of them, beside each other
+constexpr int kMaxPixels = 8;  // of a thread
 
 // kWidth channels of a pixel: eight, or one.
 template <int kWidth>
@@ -108,13 +108,13 @@ struct RowTask {
 
 constexpr int kBatch = 3;  // places whose sums a thread has at a time
 constexpr int kBlockRows = static_cast<int>(kDepthwiseBlockRows);
-constexpr int kRowThreads = kMostLanes * kBlockRows;
+constexpr int kRowThreads = kMaxLanes * kBlockRows;
 
 // A block has kBlockRows rows of windows, each a thread's for its channels.
 template <Dtype X, int kWidth>
 __global__ void __launch_bounds__(kRowThreads)
     depthwise_row_sums(const __grid_constant__ RowTask t) {
-  __shared__ float sums[kBatch][kBlockRows][kMostLanes * kWidth];
+  __shared__ float sums[kBatch][kBlockRows][kMaxLanes * kWidth];
   const DepthwiseParams& p = t.p;
   const Dtype of_dy = known(X, p.first), of_x = known(X, p.second);
   const int channels = static_cast<int>(p.channels), thread = static_cast<int>(threadIdx.x);
@@ -202,7 +202,7 @@ template <Dtype X, int kWidth, int kWindow>
 void launch_pixels(const PixelTask& t, const Launch& args) {
   const DepthwiseParams& p = t.p;
   const int64_t n_beside = int64_t{t.lanes} * kWidth, pixels = kThreads / t.lanes;
-  const dim3 grid(grid_of(ceil_div(t.n_pixels, pixels * kMostPixels)),
+  const dim3 grid(grid_of(ceil_div(t.n_pixels, pixels * kMaxPixels)),
                   grid_of(ceil_div(p.channels, n_beside)));
   const auto bytes = static_cast<size_t>(4 * n_beside * p.rows.window * p.columns.window);
   if (p.is_gradient) {
@@ -215,7 +215,7 @@ void launch_pixels(const PixelTask& t, const Launch& args) {
 
 int lanes_of(int64_t channels, int width) {
   const int64_t lanes = ceil_div(channels, width);
-  return static_cast<int>(lanes < kMostLanes ? lanes : kMostLanes);
+  return static_cast<int>(lanes < kMaxLanes ? lanes : kMaxLanes);
 }
 
 template <Dtype X, int kWidth>

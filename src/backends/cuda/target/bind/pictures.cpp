@@ -82,8 +82,10 @@ bool depthwise_fits(const NodeView& view) {
   const auto& a = view.attrs<ConvolutionAttrs>().windows;
   const DepthwiseParams p = depthwise_params(view);
   constexpr int64_t kMax = int64_t{1} << 31;
+  constexpr int64_t kMaxChannels = 65535 * 8;  // blocks of at least 8 along a grid's y
   int64_t n_pixels = 0, n_windows = 0;
-  if (p.n_pictures < 1 || p.channels < 1 || !counts_fit(a, p.channels) ||
+  if (p.n_pictures < 1 || p.channels < 1 || p.channels > kMaxChannels ||
+      !counts_fit(a, p.channels) ||
       __builtin_mul_overflow(a.picture[0] * a.picture[1], p.n_pictures, &n_pixels) ||
       __builtin_mul_overflow(a.n_windows(0) * a.n_windows(1), p.n_pictures, &n_windows))
     return false;
