@@ -56,7 +56,8 @@ class ExactSum {
     }
     if (!(x > 0)) return;
     const ExactParts parts = exact_parts(x);
-    for (int i = 0; i < 3; ++i) words_[static_cast<size_t>(parts.limb + i)] += parts.bits[i];
+    const auto first = static_cast<size_t>(parts.limb);
+    for (size_t i = 0; i < 3; ++i) words_[first + i] += parts.bits[i];
   }
   void add(const Words& other) {
     for (size_t i = 0; i < words_.size(); ++i) words_[i] += other[i];
