@@ -2,7 +2,6 @@
 
 #include "base/error.h"
 #include "cli/model_folder.h"
-#include "infer/folder_keys.h"
 #include "infer/import_gguf.h"
 
 namespace octet {
@@ -59,7 +58,7 @@ ModelSource open_model_source(const ModelFlags& flags, const Log& log) {
   if (flags.allow_nonfinite) source.nonfinite = NonfiniteWeights::allowed;
   if (!flags.tokenizer.empty()) {
     source.tokenizer = flags.tokenizer;
-    tell_beside_tokenizer(posix_files(), flags.tokenizer, log, flags.strict);
+    tell_beside_tokenizer(posix_files(), flags.tokenizer, log, unknown_keys(flags.strict));
   }
   return source;
 }

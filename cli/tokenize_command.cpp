@@ -13,7 +13,6 @@
 #include "cli/progress.h"
 #include "cli/signals.h"
 #include "data/tokenize.h"
-#include "infer/folder_keys.h"
 #include "infer/model_source.h"
 #include "text/tokenizer.h"
 

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "base/error.h"
+#include "data/chat_pictures.h"
 
 namespace octet {
 namespace {
@@ -13,15 +14,6 @@ std::tm clock_of_today() {
   std::tm clock{};
   localtime_r(&now, &clock);
   return clock;
-}
-
-void put_into_parts(OrderedJson& messages) {
-  for (OrderedJson& message : messages) {
-    const auto content = message.find("content");
-    if (content == message.end() || !content->is_string()) continue;
-    OrderedJson part = {{"type", "text"}, {"text", *content}};
-    *content = OrderedJson::array({part});
-  }
 }
 
 }  // namespace
@@ -40,7 +32,7 @@ std::string ChatPrompts::render(OrderedJson context, bool with_prompt) const {
   const bool has_tools = context.contains("tools") && !context["tools"].is_null();
   const auto contents = has_tools ? tools_contents_ : plain_contents_;
   if (contents == ChatEncoder::Contents::parts_alone && context.contains("messages"))
-    put_into_parts(context["messages"]);
+    split_into_parts(context["messages"], /*mark=*/"");
   return (has_tools ? with_tools_ : plain_).render(context, clock_of_today());
 }
 

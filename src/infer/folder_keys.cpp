@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/json.h"
-#include "infer/model_source.h"
 #include "infer/sentence_folder.h"
 
 namespace octet {
@@ -118,22 +117,6 @@ std::vector<FolderKey> unknown_folder_keys(const Files& files, const std::string
     }
   }
   return unknown;
-}
-
-void tell_beside_tokenizer(const Files& files, const std::string& tokenizer, const Log& log,
-                           bool is_strict) {
-  if (!files.exists(tokenizer)) return;
-  const bool is_folder = files.is_directory(tokenizer);
-  const std::string folder = is_folder ? tokenizer : parent_path(tokenizer);
-  if (!is_folder && file_name(tokenizer) != "tokenizer.json") return;
-  tell_tokens_beside(files, folder, log);
-  for (const auto& [file, key] : unknown_folder_keys(files, folder)) {
-    if (file != "tokenizer_config.json") continue;
-    const std::string path = join_path(folder, file);
-    if (is_strict)
-      throw Error(ErrorCode::bad_data, "[{}] {}: expected a known key, got '{}'", file, path, key);
-    log.warning("[{}] {}: '{}' is not known, and ignored", file, path, key);
-  }
 }
 
 }  // namespace octet

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "base/files.h"
-#include "base/log.h"
 
 namespace octet {
 
@@ -26,11 +25,5 @@ struct FolderKey {
   bool operator==(const FolderKey&) const = default;
 };
 std::vector<FolderKey> unknown_folder_keys(const Files& files, const std::string& folder);
-
-// Warnings of what stands beside a tokenizer's file or folder that is named itself: tokens that its
-// tokenizer.json lacks (infer/model_source.h), and keys of tokenizer_config.json that are not
-// known; or Error{bad_data} for the first of these keys.
-void tell_beside_tokenizer(const Files& files, const std::string& tokenizer, const Log& log,
-                           bool is_strict = false);
 
 }  // namespace octet

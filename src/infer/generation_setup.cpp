@@ -1,7 +1,6 @@
 #include "infer/generation_setup.h"
 
 #include "base/error.h"
-#include "infer/folder_keys.h"
 #include "infer/loaded_rms.h"
 #include "infer/model_texts.h"
 #include "infer/translate.h"
@@ -43,8 +42,7 @@ GenerationSetup setup_generation(Files& files, const GenerationRequest& request,
   if (request.nonfinite == NonfiniteWeights::allowed) source.nonfinite = request.nonfinite;
   if (!request.tokenizer.empty()) {
     source.tokenizer = request.tokenizer;
-    tell_beside_tokenizer(files, request.tokenizer, log,
-                          request.unknown_keys == UnknownKeys::are_errors);
+    tell_beside_tokenizer(files, request.tokenizer, log, request.unknown_keys);
   }
   source.recipe = generation_recipe(source, request, log);
   source.stored = request.weights;

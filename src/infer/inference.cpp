@@ -199,6 +199,18 @@ void Inference::read(const BoundPlan& plan, std::string_view output, std::span<s
   arenas_->device().copy_out(to.data(), plan.output(output), std::ssize(to));
 }
 
+namespace {
+
+// Bytes of an entry's first rows; of all where a cache has no rows of positions.
+int64_t bytes_of_rows(const Layout::Slot& slot, const BatchSize& size, int64_t n_rows) {
+  const std::string& owner = slot.key.owner;
+  const int64_t entry_bytes = slot.type.n_bytes() / size.batch;
+  const bool is_whole = is_source_cache(owner) || is_recurrent_cache(owner);
+  return is_whole ? entry_bytes : entry_bytes / size.cache * n_rows;
+}
+
+}  // namespace
+
 void Inference::copy_cache(const BatchSize& size, int64_t n_rows) {
   CHECK(n_rows >= 0 && n_rows <= size.cache);
   const auto batch = fmt::format(".{}x", size.batch), own = fmt::format("{}{}", batch, size.cache);
@@ -208,8 +220,7 @@ void Inference::copy_cache(const BatchSize& size, int64_t n_rows) {
     const bool is_source = is_source_cache(owner) && owner.find(batch) != std::string::npos;
     if (!is_source && !owner.ends_with(own)) continue;
     const int64_t entry_bytes = slot.type.n_bytes() / size.batch;
-    const bool is_whole = is_source || is_recurrent_cache(owner);
-    const int64_t n_bytes = is_whole ? entry_bytes : entry_bytes / size.cache * n_rows;
+    const int64_t n_bytes = bytes_of_rows(slot, size, n_rows);
     std::byte* const first = arenas_->arena(slot.arena) + slot.offset;
     for (int64_t entry = 1; entry < size.batch; ++entry)
       arenas_->device().copy_within(first + entry * entry_bytes, first, n_bytes);
@@ -230,14 +241,11 @@ void Inference::copy_rows(const CacheEntry& from, const CacheEntry& to, int64_t 
     const std::string stem = owner.substr(0, owner.size() - from_ending.size());
     const Layout::Slot& other = slots.at(state_name(StateUse::kv_cache, stem + to_ending));
     const int64_t entry_bytes = slot.type.n_bytes() / from.size.batch;
-    const int64_t row_bytes = entry_bytes / from.size.cache;
-    const bool is_whole = is_recurrent_cache(owner);
+    const int64_t before = is_recurrent_cache(owner) ? 0 : bytes_of_rows(slot, from.size, first);
     const auto at = [&](const Layout::Slot& of, const CacheEntry& entry) {
-      const int64_t start = entry.entry * entry_bytes + (is_whole ? 0 : first * row_bytes);
-      return arenas_->arena(of.arena) + of.offset + start;
+      return arenas_->arena(of.arena) + of.offset + entry.entry * entry_bytes + before;
     };
-    arenas_->device().copy_within(at(other, to), at(slot, from),
-                                  is_whole ? entry_bytes : n * row_bytes);
+    arenas_->device().copy_within(at(other, to), at(slot, from), bytes_of_rows(slot, from.size, n));
   }
 }
 
@@ -256,9 +264,7 @@ void Inference::reorder_cache(const BatchSize& size, std::span<const int64_t> fr
     if (slot.key.use != StateUse::kv_cache || !owner.ends_with(ending) || is_source_cache(owner))
       continue;
     const int64_t entry_bytes = slot.type.n_bytes() / size.batch;
-    const int64_t n_bytes =
-        is_recurrent_cache(owner) ? entry_bytes : entry_bytes / size.cache * n_rows;
-    const int64_t n_moved = std::ssize(moved);
+    const int64_t n_bytes = bytes_of_rows(slot, size, n_rows), n_moved = std::ssize(moved);
     if (held_ == nullptr || held_->bytes() < n_moved * n_bytes)
       held_ = device.allocate(size.batch * entry_bytes);
     std::byte* const first = arenas_->arena(slot.arena) + slot.offset;

@@ -157,25 +157,45 @@ bool is_checkpoint_of_run(const Files& files, const std::string& path) {
 
 }  // namespace
 
-void tell_tokens_beside(const Files& files, const std::string& folder, const Log& log) {
-  std::vector<std::string> tokens;
-  bool is_other_legacy = false;
-  try {
-    tokens = tokens_beside_json(files, folder);
-    is_other_legacy = contradicts_legacy(files, folder);
-  } catch (const Error&) {
+namespace {
+
+void tell_keys(const std::vector<FolderKey>& keys, const std::string& folder, const Log& log,
+               UnknownKeys unknown) {
+  constexpr size_t kMaxLines = 20;
+  if (keys.empty()) return;
+  if (unknown == UnknownKeys::are_errors) {
+    const auto& [file, key] = keys.front();
+    throw Error(ErrorCode::bad_data, "[{}] {}: expected known keys, got '{}'", file,
+                join_path(folder, file), key);
   }
-  if (is_other_legacy) {
+  for (size_t i = 0; i < std::min(keys.size(), kMaxLines); ++i) {
+    log.warning("[{}] {}: '{}' is not known, and ignored", keys[i].file,
+                join_path(folder, keys[i].file), keys[i].key);
+  }
+  if (keys.size() > kMaxLines)
+    log.warning("[model] {}: {} more keys are not known", folder, keys.size() - kMaxLines);
+}
+
+}  // namespace
+
+void tell_tokens_beside(const Files& files, const std::string& folder, const Log& log) {
+  BesideJson beside;
+  try {
+    beside = read_beside_json(files, folder);
+  } catch (const Error&) {
+    return;
+  }
+  if (beside.contradicts_legacy) {
     log.warning(
         "[tokenizer] {}: 'legacy' says which parts of a text begin with a space otherwise than "
         "tokenizer.json, which is read as it is; transformers 5 takes 'legacy'",
         folder);
   }
-  if (tokens.empty()) return;
+  if (beside.tokens.empty()) return;
   log.warning(
       "[tokenizer] {}: '{}' is named beside tokenizer.json, which does not have it ({} in all): "
       "text as any other here, where transformers adds a token",
-      folder, tokens.front(), tokens.size());
+      folder, beside.tokens.front(), beside.tokens.size());
 }
 
 void take_tokenizer_of_model(const Files& files, LoadedConfig& loaded) {
@@ -187,7 +207,6 @@ void take_tokenizer_of_model(const Files& files, LoadedConfig& loaded) {
 
 void tell_unknown_keys(const Files& files, const std::string& model_folder, const Log& log,
                        UnknownKeys unknown) {
-  constexpr size_t kMaxLines = 20;
   const std::string path = join_path(model_folder, "config.json");
   std::vector<FolderKey> keys;
   for (const std::string& key : parse_hf_config_and_keys(files.read_text(path), path).unknown)
@@ -202,19 +221,19 @@ void tell_unknown_keys(const Files& files, const std::string& model_folder, cons
         path);
   }
   tell_tokens_beside(files, model_folder, log);
-  if (keys.empty()) return;
-  if (unknown == UnknownKeys::are_errors) {
-    const auto& [file, key] = keys.front();
-    throw Error(ErrorCode::bad_data, "[{}] {}: expected known keys, got '{}'", file,
-                join_path(model_folder, file), key);
-  }
-  for (size_t i = 0; i < std::min(keys.size(), kMaxLines); ++i) {
-    log.warning("[{}] {}: '{}' is not known, and ignored", keys[i].file,
-                join_path(model_folder, keys[i].file), keys[i].key);
-  }
-  if (keys.size() > kMaxLines) {
-    log.warning("[model] {}: {} more keys are not known", model_folder, keys.size() - kMaxLines);
-  }
+  tell_keys(keys, model_folder, log, unknown);
+}
+
+void tell_beside_tokenizer(const Files& files, const std::string& tokenizer, const Log& log,
+                           UnknownKeys unknown) {
+  if (!files.exists(tokenizer)) return;
+  const bool is_folder = files.is_directory(tokenizer);
+  const std::string folder = is_folder ? tokenizer : parent_path(tokenizer);
+  if (!is_folder && file_name(tokenizer) != "tokenizer.json") return;
+  tell_tokens_beside(files, folder, log);
+  std::vector<FolderKey> keys = unknown_folder_keys(files, folder);
+  std::erase_if(keys, [](const FolderKey& key) { return key.file != "tokenizer_config.json"; });
+  tell_keys(keys, folder, log, unknown);
 }
 
 bool is_run(const Files& files, const std::string& path) {

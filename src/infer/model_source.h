@@ -39,6 +39,11 @@ void tell_unknown_keys(const Files& files, const std::string& model_folder, cons
 // adds; nothing of files that are refused.
 void tell_tokens_beside(const Files& files, const std::string& folder, const Log& log);
 
+// The same beside a tokenizer's file or folder that is named itself, and a warning for each key of
+// its tokenizer_config.json that is not known, or Error{bad_data}.
+void tell_beside_tokenizer(const Files& files, const std::string& tokenizer, const Log& log,
+                           UnknownKeys unknown = UnknownKeys::are_warnings);
+
 // Whether find_model_source() takes `path` for a run or one of its checkpoints.
 bool is_run(const Files& files, const std::string& path);
 

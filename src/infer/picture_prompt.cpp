@@ -90,11 +90,13 @@ std::string rendered_messages(const ChatPrompts& chat, OrderedJson messages,
   const auto has_marks = [&](const std::string& rendered) {
     return rendered.find(mark) != rendered.npos;
   };
-  try {
-    std::string rendered = chat.render({{"messages", messages}});
-    if (n_pictures == 0 || (has_marks(rendered) && !chat.takes_parts_alone())) return rendered;
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::bad_data) throw;
+  if (n_pictures == 0 || !chat.takes_parts_alone()) {
+    try {
+      std::string rendered = chat.render({{"messages", messages}});
+      if (n_pictures == 0 || has_marks(rendered)) return rendered;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::bad_data) throw;
+    }
   }
   split_into_parts(messages, mark);
   return chat.render({{"messages", messages}});

@@ -136,8 +136,8 @@ class CachedModel : public TextModel {
       run(function::fill, size, chunks, from);
       from += size;
     }
-    for (const TextChunk& chunk : chunks)
-      if (states_) states_->keep(chunk.entry);
+    if (!states_) return;
+    for (const TextChunk& chunk : chunks) states_->keep(chunk.entry);
   }
 
   // States stand where the chunks begin.
@@ -242,12 +242,12 @@ class CachedModel : public TextModel {
         model_.function(name, {.batch = n_entries(), .seq = size, .cache = capacity()});
     upload(plan, batch);
     plan.run();
+    if (!states_) return plan;
     for (const TextChunk& chunk : chunks) {  // behind the run, which may have failed
       const int64_t n = std::min(std::ssize(chunk.tokens) - from, size);
-      if (states_ && n > 0) {
-        const auto of_call = chunk.tokens.subspan(static_cast<size_t>(from));
-        states_->read(chunk.entry, of_call.first(static_cast<size_t>(n)));
-      }
+      if (n <= 0) continue;
+      const auto of_call = chunk.tokens.subspan(static_cast<size_t>(from));
+      states_->read(chunk.entry, of_call.first(static_cast<size_t>(n)));
     }
     return plan;
   }

@@ -181,7 +181,7 @@ std::vector<Batch> calibration_rows(const EvalRows& rows, int64_t samples) {
   int64_t n_batch = rows.whole_samples(kBatchRows);
   // Rows that say where pictures stand are of batches of one size.
   const bool shows =
-      n_rows > 0 && rows.at(0, std::min(n_batch, n_rows)).find(merged_rows_input().name) != nullptr;
+      n_rows > 0 && rows.at(0, rows.whole_samples(1)).find(merged_rows_input().name) != nullptr;
   while (shows && n_rows % n_batch != 0) --n_batch;
   std::vector<Batch> batches;
   for (int64_t first = 0; first < n_rows; first += n_batch) {

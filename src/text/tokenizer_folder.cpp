@@ -182,36 +182,6 @@ TokenizerFolder read_tokenizer_folder(const Files& files, const std::string& fol
   return Reader(files, folder).read();
 }
 
-std::vector<std::string> tokens_beside_json(const Files& files, const std::string& folder) {
-  const std::string path = join_path(folder, "tokenizer.json");
-  if (!files.exists(path)) return {};
-  const Json json = parse_json(files.read_text(path), path);
-  const bool has_vocab = json.contains("model") && json["model"].contains("vocab");
-  if (!has_vocab) return {};  // its reader says so
-  const Json& vocab = json["model"]["vocab"];
-  const auto is_piece = [](const Json& entry, const std::string& text) {  // [piece, score]
-    return entry.is_array() && !entry.empty() && entry[0] == text;
-  };
-  const auto is_added = [](const Json& entry, const std::string& text) {
-    return entry.is_object() && entry.value("content", Json()) == text;
-  };
-  const Json added = json.value("added_tokens", Json::array());
-  const TokenizerFolder named = read_tokenizer_folder(files, folder);
-  std::vector<std::string> missing;
-  for (const auto* tokens : {&named.named, &named.added}) {
-    for (const AddedToken& token : *tokens) {
-      const auto is_it = [&](const auto& test) {
-        return [&](const Json& entry) { return test(entry, token.content); };
-      };
-      const bool is_known = vocab.is_object() ? vocab.contains(token.content)
-                                              : std::ranges::any_of(vocab, is_it(is_piece));
-      if (is_known || std::ranges::any_of(added, is_it(is_added))) continue;
-      if (std::ranges::count(missing, token.content) == 0) missing.push_back(token.content);
-    }
-  }
-  return missing;
-}
-
 void add_folder_tokens(TokenizerParts& parts, const TokenizerFolder& folder,
                        const std::function<int32_t(std::string_view)>& id_of) {
   if (!folder.has_files) return;

@@ -36,14 +36,17 @@ AddedToken read_added_token(const JsonObject& entry, bool is_special);
 // Throws Error{bad_data}, "[tokenizer] FILE: ..." or "[json] FILE: ...".
 TokenizerFolder read_tokenizer_folder(const Files& files, const std::string& folder);
 
-// Tokens that they name and a tokenizer.json beside them has nowhere: transformers adds them behind
-// all others, and reads them whole.
-std::vector<std::string> tokens_beside_json(const Files& files, const std::string& folder);
-
-// Llama's classes of transformers 5 make the words' steps anew by `legacy`: true puts a space
-// before each part of a text, false before the first alone. Where a tokenizer.json, which is read
-// as it is, says the other.
-bool contradicts_legacy(const Files& files, const std::string& folder);
+// What such files say and a tokenizer.json beside them does not.
+struct BesideJson {
+  // Named tokens that it has nowhere: transformers adds them behind all others, and reads them
+  // whole.
+  std::vector<std::string> tokens = {};
+  // Llama's classes of transformers 5 make the words' steps anew by `legacy`: true puts a space
+  // before each part of a text, false before the first alone. True where a tokenizer.json, which is
+  // read as it is, says the other.
+  bool contradicts_legacy = false;
+};
+BesideJson read_beside_json(const Files& files, const std::string& folder);
 
 // Adds the tokens to a vocabulary's own, which `id_of` looks up as the file spells them (-1: none),
 // and sets bos, eos, prefix and suffix. Special tokens without an id that the vocabulary lacks are

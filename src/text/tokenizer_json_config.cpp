@@ -85,16 +85,16 @@ void expect_specials(const std::string& path, const Json& config, const Json& js
     bad_tokenizer(path, "unk_token: expected tokenizer.json's '{}', got '{}'", *own, *unknown);
 }
 
-// The number of a token in a model's vocabulary: an object, or of Unigram a list of [piece, score].
-std::optional<int64_t> place_of(const Json& vocab, const std::string& text) {
+// What stands for a token in a model's vocabulary: an object's value, or of Unigram, a list of
+// [piece, score], its place.
+std::optional<Json> place_of(const Json& vocab, const std::string& text) {
   if (vocab.is_object()) {
     const auto at = vocab.find(text);
-    return at == vocab.end() || !at->is_number_integer() ? std::nullopt
-                                                         : std::optional(at->get<int64_t>());
+    return at == vocab.end() ? std::nullopt : std::optional<Json>(*at);
   }
   for (size_t i = 0; vocab.is_array() && i < vocab.size(); ++i) {
     const bool is_it = vocab[i].is_array() && !vocab[i].empty() && vocab[i][0] == text;
-    if (is_it) return static_cast<int64_t>(i);
+    if (is_it) return Json(i);
   }
   return std::nullopt;
 }
@@ -113,7 +113,7 @@ void add_named_words(const TokenizerFolder& folder, Json& json) {
     for (const AddedToken& token : *tokens) {
       if (!known.insert(token.content).second) continue;
       const auto id = place_of(json["model"]["vocab"], token.content);
-      if (!id) continue;
+      if (!id || !id->is_number_integer()) continue;
       json["added_tokens"].push_back({{"id", *id},
                                       {"content", token.content},
                                       {"single_word", token.single_word},
@@ -200,18 +200,33 @@ Json with_config(const TokenizerFile& file, Json json) {
   return json;
 }
 
-bool contradicts_legacy(const Files& files, const std::string& folder) {
+BesideJson read_beside_json(const Files& files, const std::string& folder) {
+  BesideJson beside;
   const std::string path = join_path(folder, "tokenizer.json");
-  if (!files.exists(path)) return false;
-  const TokenizerFolder beside = read_tokenizer_folder(files, folder);
-  if (!is_of_llama(beside.tokenizer_class) || !beside.is_legacy) return false;
+  if (!files.exists(path)) return beside;
   Json json = parse_json(files.read_text(path), path);
-  bool differs = false;
+  const TokenizerFolder said = read_tokenizer_folder(files, folder);
+  const Json added = json.value("added_tokens", Json::array());
+  const auto is_added = [&](const std::string& text) {
+    return std::ranges::any_of(added, [&](const Json& entry) {
+      return entry.is_object() && entry.value("content", Json()) == text;
+    });
+  };
+  const bool has_vocab = json.contains("model") && json["model"].contains("vocab");
+  for (const auto* tokens : {&said.named, &said.added}) {
+    for (const AddedToken& token : *tokens) {
+      if (!has_vocab) break;  // its reader says so
+      const std::string& text = token.content;
+      if (place_of(json["model"]["vocab"], text) || is_added(text)) continue;
+      if (std::ranges::count(beside.tokens, text) == 0) beside.tokens.push_back(text);
+    }
+  }
+  if (!is_of_llama(said.tokenizer_class) || !said.is_legacy) return beside;
   for_each_mark(json, [&](Json& step) {
     const std::string scheme = is_step(step, "Prepend") ? "always" : scheme_of(step);
-    differs |= scheme == (*beside.is_legacy ? "first" : "always");
+    beside.contradicts_legacy |= scheme == (*said.is_legacy ? "first" : "always");
   });
-  return differs;
+  return beside;
 }
 
 }  // namespace octet

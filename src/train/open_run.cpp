@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "infer/folder_keys.h"
+#include "infer/model_source.h"
 #include "infer/model_spec.h"
 #include "infer/peft_adapter.h"
 #include "nn/shape.h"

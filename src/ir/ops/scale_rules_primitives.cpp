@@ -244,10 +244,14 @@ double n_holders(const UnfoldAttrs& a) {
   return n;
 }
 
+double predicted_product(const ScaleCall& call, double n) {
+  return call[0].predicted + call[1].predicted + (n > 0 ? half_log2(n) : 0);
+}
+
 // Of two factors, with sums of n addends.
 Scales product(Scaler& s, const ScaleCall& call, double n) {
   const Scaled &a = call[0], &b = call[1];
-  const double predicted = a.predicted + b.predicted + (n > 0 ? half_log2(n) : 0);
+  const double predicted = predicted_product(call, n);
   const Scaled y = s.made(emit(s, call, {a.data, b.data}), a.log2 + b.log2, predicted,
                           s.multiplier(0, a.factor, b.factor));
   const int log2 = call.wants_unscaled ? 0 : s.choose(predicted);
@@ -257,7 +261,7 @@ Scales product(Scaler& s, const ScaleCall& call, double n) {
 // The same where so many addends may overflow before a scale divides them: the factors share it.
 Scales scaled_first(Scaler& s, const ScaleCall& call, double n) {
   const Scaled &a = call[0], &b = call[1];
-  const double predicted = a.predicted + b.predicted + (n > 0 ? half_log2(n) : 0);
+  const double predicted = predicted_product(call, n);
   const int log2 = call.wants_unscaled ? 0 : s.choose(predicted);
   const int more = log2 - a.log2 - b.log2, half = more / 2;
   const Scaled x = s.at(a, a.log2 + half), y = s.at(b, b.log2 + more - half);

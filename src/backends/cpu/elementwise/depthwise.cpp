@@ -174,8 +174,6 @@ HWY_EXPORT(AddProducts);
 
 namespace {
 
-constexpr int64_t kTileBytes = 1 << 16;
-
 int64_t n_places(const UnfoldAttrs& a) {
   return a.window[0] * a.window[1];
 }
@@ -190,10 +188,9 @@ int64_t n_sum_blocks(const Windows& windows) {
 }
 
 ColumnOfPlaces column_of(const UnfoldAttrs& a, int64_t j) {
-  const int64_t first = j * a.dilation[1] - a.low[1], stride = a.stride[1];
-  const int64_t begin = first >= 0 ? 0 : ceil_div(-first, stride);
-  const int64_t end = first >= a.picture[1] ? 0 : ceil_div(a.picture[1] - first, stride);
-  return {begin, std::max(begin, std::min(end, a.n_windows(1))), first};
+  const int64_t first = j * a.dilation[1] - a.low[1];
+  const Inside windows = places_inside(first, a.stride[1], a.n_windows(1), a.picture[1]);
+  return {windows.first, windows.end, first};
 }
 
 // The sums of one block of rows, [places, channels].
@@ -297,8 +294,7 @@ void depthwise(const Windows& windows, const DepthwiseTerms& terms, const Depthw
     for (int64_t i = 0; i < places; ++i)
       call.scratch[i * n + c] = number_at(call.second, c * places + i);
   const auto kernel = HWY_DYNAMIC_DISPATCH(SumTerms);
-  const int64_t n_lines = std::max<int64_t>(1, kTileBytes / (4 * terms.width * n));
-  for_blocks(pool, windows.n_pictures * terms.height, n_lines,
+  for_blocks(pool, windows.n_pictures * terms.height, rows_of_tile(4 * terms.width * n),
              [&](int64_t begin, int64_t end, int) {
                for (int64_t line = begin; line < end; ++line) {
                  const int64_t picture = line / terms.height;

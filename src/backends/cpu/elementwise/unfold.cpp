@@ -64,24 +64,19 @@ namespace octet::cpu {
 
 HWY_EXPORT(SumLine);
 
-namespace {
-
-// Windows of a tile, and pixels: whole rows of a picture.
-constexpr int64_t kTileBytes = 1 << 16;
-int64_t rows_of_tile(int64_t row_bytes) {
-  return std::max<int64_t>(1, kTileBytes / std::max<int64_t>(1, row_bytes));
-}
-
-// Places among [0, n) of a window at `begin`, `step` apart, that lie in [0, extent).
-struct Inside {
-  int64_t first, end;
-};
 Inside places_inside(int64_t begin, int64_t step, int64_t n, int64_t extent) {
   if (begin >= 0 && begin + (n - 1) * step < extent) return {0, n};  // of most, without a division
   const int64_t first = begin >= 0 ? 0 : ceil_div(-begin, step);
   const int64_t end = begin >= extent ? 0 : ceil_div(extent - begin, step);
   return {std::min(first, n), std::max(std::min(first, n), std::min(end, n))};
 }
+
+int64_t rows_of_tile(int64_t row_bytes) {
+  constexpr int64_t kTileBytes = 1 << 16;
+  return std::max<int64_t>(1, kTileBytes / std::max<int64_t>(1, row_bytes));
+}
+
+namespace {
 
 class Unfolding {
  public:

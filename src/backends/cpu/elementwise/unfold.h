@@ -15,6 +15,15 @@ struct Windows {
   int64_t window_elems() const { return attrs.window[0] * attrs.window[1] * channels; }
 };
 
+// Places among [0, n), of which place i lies at begin + step i, that lie in [0, extent).
+struct Inside {
+  int64_t first, end;
+};
+Inside places_inside(int64_t begin, int64_t step, int64_t n, int64_t extent);
+
+// Rows of so many bytes that a thread takes at a time, at least 1.
+int64_t rows_of_tile(int64_t row_bytes);
+
 // y [n rows columns, window channels] of elements of `bytes` bytes, moved as they are; zeros
 // outside.
 void unfold(const Windows& windows, const void* x, void* y, int64_t bytes, ThreadPool& pool);
