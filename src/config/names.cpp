@@ -64,7 +64,7 @@ std::vector<std::string> boolean_names() {
 }
 
 std::vector<std::string> activation_group_names() {
-  return {"16", "32", "64", "128"};
+  return {"16", "32", "64", "128", "16x16", "32x32", "64x64", "128x128"};
 }
 
 std::vector<std::string> group_names() {

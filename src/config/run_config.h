@@ -19,6 +19,7 @@
 #include "nn/losses/loss.h"
 #include "nn/spec.h"
 #include "passes/lora.h"
+#include "passes/precision/policy.h"
 
 namespace octet {
 
@@ -50,7 +51,7 @@ struct RecipeConfig {
   ActivationScale activation_scale = ActivationScale::group;
   ForwardReads forward_reads = ForwardReads::unquantized;
   SavedAttention saved_attention = SavedAttention::wide;
-  int64_t activation_group = 16;
+  Granularity activation_group = kGroupsOf16;
   BlockScale block_scale = BlockScale::max;
   std::optional<Accumulation> accumulation;
   MxScale mx_scale = MxScale::ceil;

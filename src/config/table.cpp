@@ -21,6 +21,18 @@ constexpr ConfigChoice kActivations = {
       const std::optional<Dtype>& kept = config.recipe.activations;
       return kept == Dtype::bf16 ? "wide" : choice_name(kept);
     }};
+// 1xG is told by G.
+constexpr ConfigChoice kActivationGroup = {
+    [](RunConfig& config, std::string_view name) {
+      const bool is_block = name.find('x') != std::string_view::npos;
+      config.recipe.activation_group =
+          find_granularity(is_block ? std::string(name) : fmt::format("1x{}", name)).value();
+    },
+    [](RunConfig& config) {
+      const Granularity& group = config.recipe.activation_group;
+      return group.kind == Granularity::Kind::block ? granularity_name(group)
+                                                    : std::to_string(group.size);
+    }};
 constexpr ConfigChoice kScaledGradient = {
     [](RunConfig& config, std::string_view name) {
       config.recipe.scaled_gradient = dtype_from_name(name);
@@ -70,9 +82,9 @@ constexpr ConfigRow kRecipeRows[] = {
      one_of(names_of<ActivationScale>), "",
      "coat-static: scales of what activations read from a linear (gate, up): of groups of 16, or "
      "one that is predicted, with which a GPU's GEMM stores E4M3 itself"},
-    {"recipe.activation_group", same, OCTET_FIELD(recipe.activation_group),
-     one_of(activation_group_names), "elements",
-     "of a row that share a scale where activations are kept in eight bits"},
+    {"recipe.activation_group", same, kActivationGroup, one_of(activation_group_names), "elements",
+     "that share a scale where activations are kept in eight bits: of a row, or of as many rows, "
+     "too"},
     {"recipe.saved_attention", same, OCTET_CHOICE(recipe.saved_attention),
      one_of(names_of<SavedAttention>), "",
      "what of attention the backward pass keeps in the groups of recipe.activations: nothing, "

@@ -177,7 +177,6 @@ const Recipe kScratchRecipe = {
     .state = "f32",
     .weight_copy = WeightCopy::per_use,
     .activations = Dtype::e4m3,
-    .activation_group = 64,
     .apply = apply_quantized_linears};
 
 }  // namespace octet

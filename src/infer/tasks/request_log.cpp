@@ -134,7 +134,7 @@ std::string options_text(const ModelSource& source) {
   if (options.scale_rounding != ScaleRounding::predicted)
     text += fmt::format("{}\n", enum_name(options.scale_rounding));
   if (options.activation_group != RecipeOptions().activation_group)
-    text += fmt::format("{}\n", options.activation_group);
+    text += fmt::format("{}\n", granularity_name(options.activation_group));
   if (options.saved_attention != SavedAttention::wide)
     text += fmt::format("{}\n", enum_name(options.saved_attention));
   if (options.accumulation) text += fmt::format("{}\n", enum_name(*options.accumulation));

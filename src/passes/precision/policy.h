@@ -110,6 +110,9 @@ inline constexpr int64_t kLongestFastSum = 16384;
 bool accumulates_fast(FastAccumulate recipe, std::optional<Accumulation> chosen, GemmRole role,
                       int64_t k);
 
+// Elements of a saved activation that share a scale, unless told otherwise (COAT, section 5).
+inline constexpr Granularity kGroupsOf16 = {Granularity::Kind::group, 16, Dtype::bf16};
+
 // Values stored in groups for the backward pass, as norms and activations of the forward pass read
 // them: as they are computed, or the groups.
 enum class ForwardReads : uint8_t { unquantized, stored };

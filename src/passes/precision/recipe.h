@@ -51,7 +51,7 @@ struct RecipeOptions {
   std::optional<Dtype> activations = {};  // of saved activations, in groups; bf16: as they are
   ForwardReads forward_reads = ForwardReads::unquantized;  // where activations are saved so
   SavedAttention saved_attention = SavedAttention::wide;   // there too
-  int64_t activation_group = 16;                           // there too
+  Granularity activation_group = kGroupsOf16;              // there too: 1xG or BxB
   // coat-static: linears' results that activations read are stored with one predicted scale each.
   bool quantizes_linear_outputs = false;
   FrozenFormat frozen = FrozenFormat::as_computed;  // of constants (store_frozen.h)

@@ -68,8 +68,7 @@ class GroupStorer {
  private:
   void store(ValueId old_id, ValueId value, const Tag& tag) {
     b_.tag = tag;
-    const ResultType groups(options_.dtype,
-                            {Granularity::Kind::group, options_.group, Dtype::bf16});
+    const ResultType groups(options_.dtype, options_.group);
     const auto results = b_.emit_typed(OpCode::quantize_groups, attrs_, {value}, {groups});
     groups_[old_id] = {results[QuantizeGroups::q], results[QuantizeGroups::scale]};
   }

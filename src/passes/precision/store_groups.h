@@ -26,7 +26,7 @@ namespace octet {
 struct StoreGroupsOptions {
   Dtype dtype = Dtype::e4m3;
   double target = 448;
-  int64_t group = 16;
+  Granularity group = kGroupsOf16;  // or BxB
   ForwardReads forward_reads = ForwardReads::unquantized;
   SavedAttention attention = SavedAttention::wide;
   // log2 of the scale of a linear's result, by member_name: codes of what activations read of it

@@ -94,8 +94,7 @@ class PictureStorer {
   void store(ValueId id, const Tag& tag) {
     b_.tag = tag;
     const ValueId value = rewriter_.map(id);
-    const ResultType groups(options_.dtype,
-                            {Granularity::Kind::group, options_.group, Dtype::bf16});
+    const ResultType groups(options_.dtype, options_.group);
     const auto results = b_.emit_typed(OpCode::quantize_groups,
                                        QuantizeAttrs{.target = options_.target}, {value}, {groups});
     groups_[id] = {results[QuantizeGroups::q], results[QuantizeGroups::scale]};

@@ -106,6 +106,8 @@ TEST(ActivationGroup, of_more_elements_keeps_fewer_scales) {
     // Two residuals, gate and up: 1 / group of a scale instead of 2 / group.
     EXPECT_NEAR(before - units, (2 + 2 * 2.6875) / group, 2e-3) << group;
     before = units;
+    const double of_blocks = kept("llama", {fmt::format("{}x{}", key, group)}, to).units;
+    EXPECT_NEAR(units - of_blocks, (2 + 2 * 2.6875) * (1.0 / group - 1.0 / (group * group)), 2e-3);
   }
 }
 
@@ -114,14 +116,15 @@ TEST(ActivationGroup, trains_with_every_size) {
   const uint32_t loss = first_loss(options);
   float before = grad_norm(options, tiny::backend());
   const float of_sixteen = before;
-  for (const int64_t group : {32, 64, 128}) {
+  for (const char* name : {"1x32", "1x64", "1x128", "16x16", "32x32", "128x128"}) {
+    const Granularity group = find_granularity(name).value();
     options.recipe_options.activation_group = group;
-    EXPECT_EQ(first_loss(options), loss) << group;
+    EXPECT_EQ(first_loss(options), loss) << name;
     const float norm = grad_norm(options, tiny::backend());
-    EXPECT_NEAR(norm, of_sixteen, 0.01f * of_sixteen) << group;
+    EXPECT_NEAR(norm, of_sixteen, 0.01f * of_sixteen) << name;
     const float reference = grad_norm(options, cpu::make_backend(1, cpu::Isa::scalar));
-    EXPECT_NEAR(norm, reference, 0.002f * reference) << group;
-    if (group == 32) EXPECT_NE(norm, before);
+    EXPECT_NEAR(norm, reference, 0.002f * reference) << name;
+    if (group.size <= 32) EXPECT_NE(norm, before) << name;
     before = norm;
   }
 }
