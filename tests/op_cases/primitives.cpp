@@ -53,6 +53,10 @@ void add_elementwise(Cases& all) {
   };
   for (size_t i = 0; i < shapes.size(); ++i) {
     put(OpCode::rescale, i, NoAttrs{}, {tensor(shapes[i]), scalar(0.125)});
+    if (shapes[i].size() == 2) {  // a factor a row, and one a column
+      put(OpCode::rescale, 100 + i, NoAttrs{}, {tensor(shapes[i]), tensor({shapes[i][0], 1})});
+      put(OpCode::rescale, 200 + i, NoAttrs{}, {tensor(shapes[i]), tensor({1, shapes[i][1]})});
+    }
     put(OpCode::axpby, i, NoAttrs{},
         {tensor(shapes[i]), tensor(shapes[i]), scalar(0.75), scalar(-1.25)});
     put(OpCode::set_scale, i, ScaleAttrs{.log2 = 3}, {tensor(shapes[i])});

@@ -160,6 +160,7 @@ Values decompose_rescale(Builder& b, const Node& node) {
   ValueId factor = node.in(Rescale::factor);
   const Shape axes = axes_of_factor(b.shape(factor), shape);
   if (!b.shape(factor).empty()) factor = b.reshape(factor, at_axes(shape, axes));
+  if (b.type(factor).dtype != wide) factor = b.cast(factor, wide);  // a broadcast only moves
   factor = b.emit_typed(OpCode::broadcast, BroadcastAttrs{.shape = shape, .axes = axes}, {factor},
                         {wide})[0];
   return {b.emit_typed(OpCode::mul, NoAttrs{}, {x, factor}, {dtype})[0]};
