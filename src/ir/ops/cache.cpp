@@ -29,7 +29,20 @@ Results infer_cache_write(const Attrs& attrs, Types in) {
   return {moved(cache, cache.shape)};
 }
 
-// Each batch entry by itself: what is scattered where something was written, else the cache.
+// Truth of each row behind which another has its position, over x's shape.
+ValueId is_written_over(Builder& b, ValueId positions, const Shape& of_x) {
+  const Shape pairs = {of_x[0], of_x[0]};
+  const ValueId same =
+      b.equal(b.broadcast(positions, pairs, {0}), b.broadcast(positions, pairs, {1}));
+  const ValueId is_later = b.less(b.iota(pairs, 0), b.iota(pairs, 1));
+  const ValueId zeros = b.fill(pairs, 0);
+  const ValueId found = b.select(same, b.select(is_later, b.fill(pairs, 1), zeros), zeros);
+  const ValueId any = b.broadcast(b.reduce_max(found, {1}), of_x, {0});
+  return b.less(b.fill(of_x, 0), any);
+}
+
+// Each batch entry by itself: what is scattered where something was written, else the cache. Of
+// rows at one position the last is.
 Values decompose_cache_write(Builder& b, const Node& node) {
   const auto& a = std::get<CacheAttrs>(node.attrs);
   const ValueId cache = node.in(CacheWrite::cache), x = node.in(CacheWrite::x);
@@ -39,8 +52,11 @@ Values decompose_cache_write(Builder& b, const Node& node) {
   for (int64_t i = 0; i < a.batch; ++i) {
     const ValueId at = b.slice(node.in(CacheWrite::positions), 0, i * n, n);
     const ValueId old = b.slice(cache, 0, i * a.capacity, a.capacity);
-    const ValueId added = b.slice(x, 0, i * n, n);
-    const ValueId count = b.emit1(OpCode::scatter_add, rows, {b.fill_like(added, 1), at});
+    const ValueId given = b.slice(x, 0, i * n, n);
+    const ValueId is_over = is_written_over(b, at, b.shape(given)), none = b.fill_like(given, 0);
+    const ValueId added = b.select(is_over, none, given);
+    const ValueId ones = b.select(is_over, none, b.fill_like(given, 1));
+    const ValueId count = b.emit1(OpCode::scatter_add, rows, {ones, at});
     const ValueId written = b.less(b.fill_like(count, 0), count);
     parts.push_back(b.select(written, b.emit1(OpCode::scatter_add, rows, {added, at}), old));
   }

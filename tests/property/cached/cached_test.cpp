@@ -7,6 +7,7 @@
 #include "formats/codec.h"
 #include "infer/inference.h"
 #include "infer/model_spec.h"
+#include "nn/shape.h"
 #include "property/cached/bound_functions.h"
 #include "property/recipes/tiny_training.h"
 #include "unit/base/error_of.h"
@@ -67,19 +68,20 @@ int32_t token(int64_t text, int64_t t) {
   return static_cast<int32_t>((text * 17 + t * t * 5 + 3) % 48);
 }
 
-// Tokens [first, first + n) of both texts; those at or behind `end` are padding, at no position or
-// where the text will go on.
+// Tokens [first, first + n) of both texts; those at or behind `end` are padding, at no position,
+// where the text will go on, or the last token again.
 struct Rows {
   std::vector<int32_t> tokens, positions;
 };
-enum class Padding { at_none, in_place };
+enum class Padding { at_none, in_place, repeats };
 Rows rows(int64_t first, int64_t n, int64_t end = kTokens, Padding padding = Padding::at_none) {
   Rows result;
   for (int64_t text = 0; text < kTexts; ++text) {
     for (int64_t t = first; t < first + n; ++t) {
-      result.tokens.push_back(t < end ? token(text, t) : 0);
-      const bool has_position = t < end || padding == Padding::in_place;
-      result.positions.push_back(has_position ? static_cast<int32_t>(t) : -1);
+      const int64_t from = padding == Padding::repeats ? std::min(t, end - 1) : t;
+      result.tokens.push_back(from < end ? token(text, from) : 0);
+      const bool has_position = from < end || padding == Padding::in_place;
+      result.positions.push_back(has_position ? static_cast<int32_t>(from) : -1);
     }
   }
   return result;
@@ -162,9 +164,12 @@ TEST_P(Cached, logits_are_those_of_the_whole_text) {
   };
   // Both caches at once: the functions take turns.
   for (const int64_t size : kSizes) {
-    // Learned positions have no row for -1.
+    // Learned positions have no row for -1; a state takes a token once.
     const bool is_learned = model_def(GetParam().kind).positions == Positions::learned;
-    const Padding padding = is_learned ? Padding::in_place : Padding::at_none;
+    const bool repeats = size == kSizes[1] && !has_state(spec);
+    const Padding padding = repeats      ? Padding::repeats
+                            : is_learned ? Padding::in_place
+                                         : Padding::at_none;
     const Rows prompt = rows(0, kPrompt + 2, kPrompt, padding);
     const BatchSize batch{.batch = kTexts, .seq = kPrompt + 2, .cache = size};
     compare(program.run({function::prefill, batch}, prompt.tokens, prompt.positions), 0, kPrompt,
