@@ -85,6 +85,7 @@ void run_prompt(const GenerateFlags& flags, const GlobalOptions& options) {
     setup.pictures = std::move(with_pictures.pictures);
   } else {
     prompt.tokens = prompt_tokens(*setup.tokenizer, flags.prompt);
+    expect_no_pictures(setup.source.spec, prompt.tokens, "--prompt");
     begin = said(setup, prompt.tokens);
   }
   prompt.sampling = flags.sampling;

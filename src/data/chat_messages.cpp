@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -17,9 +18,19 @@ bool is_blank_text(const OrderedJson& json) {
 // Other programs' names of `train` in a message: Axolotl's, ms-swift's and their kin.
 constexpr std::string_view kTrainKeys[] = {"train", "training", "trainable", "loss"};
 
+bool is_train_key(std::string_view key) {
+  return std::ranges::find(kTrainKeys, key) != std::end(kTrainKeys);
+}
+
+// A boolean, or 0 and 1 in its place.
+std::optional<bool> truth_of(const OrderedJson& value) {
+  if (value.is_boolean()) return value.get<bool>();
+  if (value == 0 || value == 1) return value == 1;
+  return std::nullopt;
+}
+
 bool says_whether_trained(std::string_view key, const OrderedJson& value) {
-  const bool is_one = std::ranges::find(kTrainKeys, key) != std::end(kTrainKeys);
-  return key == "weight" || key == "train" || (is_one && value.is_boolean());
+  return key == "weight" || key == "train" || (is_train_key(key) && truth_of(value));
 }
 
 // True if `weight`, `train` and its other names leave the message in the loss.
@@ -35,7 +46,7 @@ bool is_trained(const OrderedJson& json) {
   }
   for (const std::string_view key : kTrainKeys) {
     const OrderedJson* value = find_value(json, std::string(key));
-    if (value != nullptr && value->is_boolean()) trains = trains && value->get<bool>();
+    if (value != nullptr) trains = trains && truth_of(*value).value_or(true);
   }
   return trains;
 }
@@ -172,8 +183,9 @@ ChatMessage read_message(const OrderedJson& json, const ChatFields& fields) {
   for (const auto& [key, value] : json.items()) {
     if (says_nothing(key, value) || says_whether_trained(key, value)) continue;
     const bool is_role = key == fields.role, is_content = key == fields.content;
-    if (!is_role && !is_content && (key == "role" || key == "content")) {
-      read.ignored.push_back(key);  // which has another name here
+    const bool has_other_name = key == "role" || key == "content";
+    if (!is_role && !is_content && (has_other_name || is_train_key(key))) {
+      read.ignored.push_back(key);
     } else {
       message[is_role ? "role" : is_content ? "content" : key] = value;
     }

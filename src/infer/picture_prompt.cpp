@@ -139,8 +139,8 @@ void expect_no_pictures(const ModelSpec& spec, std::span<const int32_t> ids,
   if (!model_def(spec.kind).sees_pictures) return;
   if (std::ranges::count(ids, static_cast<int32_t>(spec.image_token)) == 0) return;
   throw Error(ErrorCode::invalid_argument,
-              "{}: expected no token {} (model.image_token), which stands for a picture, without "
-              "--image and --prompt, got one",
+              "{}: expected no token {} (model.image_token), which stands for a picture, but "
+              "beside --image, got one",
               what, spec.image_token);
 }
 

@@ -100,9 +100,9 @@ std::optional<Json> place_of(const Json& vocab, const std::string& text) {
 }
 
 // Tokens that the files beside name are found whole in texts, whatever the class: those of the
-// vocabulary that are not among added_tokens join them.
+// vocabulary that are not among added_tokens join them. What else the file may be its reader says.
 void add_named_words(const TokenizerFolder& folder, Json& json) {
-  const bool has_vocab = json["model"].contains("vocab");
+  const bool has_vocab = json.is_object() && json.contains("model") && json["model"].contains("vocab");
   if (!has_vocab || !json.value("added_tokens", Json::array()).is_array()) return;
   std::set<std::string> known;
   for (const Json& entry : json.value("added_tokens", Json::array())) {
@@ -136,56 +136,67 @@ std::string scheme_of(const Json& step) {
   return step.value("add_prefix_space", Json()) == false ? "never" : "always";
 }
 
+// Visits a step and those of the lists in it.
+void for_each_step(Json& step, const std::function<void(Json& step)>& fn) {
+  if (!step.is_object()) return;
+  fn(step);
+  for (const char* list : {"normalizers", "pretokenizers", "decoders"}) {
+    if (!step.contains(list) || !step[list].is_array()) continue;
+    for (Json& one : step[list]) for_each_step(one, fn);
+  }
+}
+
 // Visits the steps that put a mark before texts: Prepend among normalizers, Metaspace among words.
 void for_each_mark(Json& json, const std::function<void(Json& step)>& fn) {
-  for (const auto& [part, list] :
-       {std::pair("normalizer", "normalizers"), std::pair("pre_tokenizer", "pretokenizers")}) {
-    if (!json.contains(part) || !json[part].is_object()) continue;
-    Json& step = json[part];
-    const auto visit = [&](Json& one) {
-      if (is_step(one, "Prepend") || is_step(one, "Metaspace")) fn(one);
-    };
-    visit(step);
-    if (!step.contains(list) || !step[list].is_array()) continue;
-    for (Json& one : step[list]) visit(one);
+  for (const char* part : {"normalizer", "pre_tokenizer"}) {
+    if (!json.contains(part)) continue;
+    for_each_step(json[part], [&](Json& step) {
+      if (is_step(step, "Prepend") || is_step(step, "Metaspace")) fn(step);
+    });
   }
+}
+
+void leave_first_space(Json& metaspace) {
+  metaspace["prepend_scheme"] = "never";
+  metaspace.erase("add_prefix_space");
 }
 
 // add_prefix_space of Llama's classes, which make the steps anew where it is said.
 void take_first_space(const std::string& path, bool adds, Json& json) {
-  bool has_mark = false, puts_mark = false;
+  bool puts_mark = false;
   for_each_mark(json, [&](Json& step) {
-    has_mark = true;
     puts_mark |= is_step(step, "Prepend") || scheme_of(step) != "never";
     if (adds) return;
     if (is_step(step, "Prepend")) {
       step = {{"type", "Sequence"}, {"normalizers", Json::array()}};
     } else {
-      step["prepend_scheme"] = "never";
-      step.erase("add_prefix_space");
+      leave_first_space(step);
     }
   });
-  if (adds && has_mark && !puts_mark)
+  if (adds && !puts_mark)
     bad_tokenizer(path, "add_prefix_space: expected tokenizer.json's false, got true");
-  const bool strips = !adds && puts_mark && json.contains("decoder") && json["decoder"].is_object();
-  if (!strips || !json["decoder"].value("decoders", Json()).is_array()) return;
-  Json kept = Json::array();
-  for (const Json& step : json["decoder"]["decoders"]) {
-    if (!is_step(step, "Strip")) kept.push_back(step);
-  }
-  json["decoder"]["decoders"] = std::move(kept);
+  if (adds || !puts_mark || !json.contains("decoder")) return;
+  for_each_step(json["decoder"], [](Json& step) {
+    if (is_step(step, "Metaspace")) leave_first_space(step);
+    if (!step.value("decoders", Json()).is_array()) return;
+    Json kept = Json::array();
+    for (const Json& one : step["decoders"]) {
+      if (!is_step(one, "Strip")) kept.push_back(one);
+    }
+    step["decoders"] = std::move(kept);
+  });
 }
 
 }  // namespace
 
 Json with_config(const TokenizerFile& file, Json json) {
+  add_named_words(read_tokenizer_folder(file.files, parent_path(file.path)), json);
   const std::string path = join_path(parent_path(file.path), "tokenizer_config.json");
   if (!file.files.exists(path)) return json;
   const Json config = parse_json(file.files.read_text(path), path);
   const JsonObject object(config, path);
   if (object.has("split_special_tokens") && object.boolean_or("split_special_tokens", false))
     bad_tokenizer(path, "split_special_tokens: expected false, got true");
-  add_named_words(read_tokenizer_folder(file.files, parent_path(file.path)), json);
   const std::string type = object.has("tokenizer_class") ? object.string("tokenizer_class") : "";
   if (is_of_llama(type) && object.has("add_prefix_space"))
     take_first_space(path, object.boolean_or("add_prefix_space", false), json);
@@ -205,6 +216,7 @@ BesideJson read_beside_json(const Files& files, const std::string& folder) {
   const std::string path = join_path(folder, "tokenizer.json");
   if (!files.exists(path)) return beside;
   Json json = parse_json(files.read_text(path), path);
+  if (!json.is_object()) return beside;  // its reader says so
   const TokenizerFolder said = read_tokenizer_folder(files, folder);
   const Json added = json.value("added_tokens", Json::array());
   const auto is_added = [&](const std::string& text) {

@@ -1,6 +1,7 @@
 #include "train/open_run.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
 #include "base/error.h"
@@ -110,10 +111,14 @@ OpenRun open_run(Files& files, LoadedConfig loaded, const OpenRunOptions& option
   settle_pictures(files, run.loaded.config, run.spec, options.data.log);
   if (!config.model.path.empty())
     tell_unknown_keys(files, config.model.path, options.data.log, options.unknown_keys);
+  const auto whole = [](const std::string& path) {
+    return (std::filesystem::path(path) / "").lexically_normal();
+  };
   const std::string& tokenizer = config.data.tokenizer;
-  const bool is_model_s =
-      tokenizer == config.model.path || parent_path(tokenizer) == config.model.path;
-  if (!is_model_s) tell_beside_tokenizer(files, tokenizer, options.data.log);
+  const bool is_model_s = whole(tokenizer) == whole(config.model.path) ||
+                          whole(parent_path(tokenizer)) == whole(config.model.path);
+  if (!is_model_s)
+    tell_beside_tokenizer(files, tokenizer, options.data.log, options.unknown_keys);
   if (!config.lora.adapter.empty()) {
     const PeftAdapter adapter = read_peft_adapter(files, config.lora.adapter, run.spec);
     expect_base(files, config.model.path, run.spec, adapter, options.data.log);

@@ -127,7 +127,7 @@ TEST_F(ModelTexts, of_files_are_without_flags_that_they_do_not_read) {
   const std::pair<std::string, const char*> cases[] = {
       {"eval --model " + model_ + " --data " + text + " --text-end", "begin with one"},
       {"eval --model " + model_ + " --data " + text + " --raw-text",
-       "--raw-text: expected a JSON file among the text"},
+       "--raw-text: expected a JSON file, got"},
       {"generate --model " + model_ + " --prompts " + prompts + " --template chatml",
        "--template: expected a conversation among the prompts"}};
   for (const auto& [arguments, error] : cases) {

@@ -193,6 +193,10 @@ TEST_F(ChatAnswers, are_not_trained_by_any_name_of_train) {
     EXPECT_EQ(samples(plain, answer("true")),
               (Texts{"User: a\nAssistant: [b\n]User: c\nAssistant: [d\n]"}))
         << key;
+    if (key == "train") continue;  // false or true, or an error
+    EXPECT_EQ(samples(plain, answer("0")), samples(plain, answer("false"))) << key;
+    EXPECT_EQ(samples(plain, answer("1")), samples(plain, answer("true"))) << key;
+    EXPECT_EQ(read_chat_record(answer("0.5"), {}).ignored, Texts{"message." + key});
   }
 }
 

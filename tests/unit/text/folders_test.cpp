@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "text/padding.h"
 #include "text/tokenizer.h"
+#include "text/tokenizer_folder.h"
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 
@@ -90,20 +91,72 @@ TEST(TokenizerFolder, two_files_that_contradict_each_other_are_an_error) {
   EXPECT_NE(error(R"({"split_special_tokens": true})").find("split_special_tokens"),
             std::string::npos);
   EXPECT_NE(error(R"({"do_lower_case": "no"})").find("do_lower_case"), std::string::npos);
+  const Json never = {{"type", "Metaspace"},
+                      {"replacement", "\u2581"},
+                      {"split", false},
+                      {"prepend_scheme", "never"}};
+  for (const Json& step : {never, Json()}) {
+    const ScratchFolder folder;
+    Json json = parse_json(fixture("llama.json"), "llama.json");
+    json["normalizer"] = nullptr;
+    json["pre_tokenizer"] = step;
+    folder.put("tokenizer.json", json.dump());
+    folder.put("tokenizer_config.json",
+               R"({"tokenizer_class": "LlamaTokenizer", "add_prefix_space": true})");
+    EXPECT_NE(error_of([&] {
+                (void)make_tokenizer(posix_files(), folder.path());
+              }).find("add_prefix_space: expected tokenizer.json's false, got true"),
+              std::string::npos)
+        << step;
+  }
+}
+
+// The first space of Llama's classes, wherever the file has the steps that put and strip it.
+TEST(TokenizerFolder, without_a_first_space_texts_are_what_they_were) {
+  const Json prepend = {{"type", "Prepend"}, {"prepend", "\u2581"}};
+  const Json spaces = {
+      {"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "\u2581"}};
+  const Json nested = {
+      {"type", "Sequence"},
+      {"normalizers",
+       {{{"type", "Sequence"}, {"normalizers", Json::array({prepend})}}, spaces}}};
+  const Json metaspace = {
+      {"type", "Metaspace"}, {"replacement", "\u2581"}, {"prepend_scheme", "always"}};
+  const Json file = parse_json(fixture("llama.json"), "llama.json");
+  for (const auto& [normalizer, decoder] :
+       {std::pair(nested, file.at("decoder")), std::pair(file.at("normalizer"), metaspace)}) {
+    const ScratchFolder folder;
+    Json json = file;
+    json["normalizer"] = normalizer, json["decoder"] = decoder;
+    folder.put("tokenizer.json", json.dump());
+    folder.put("tokenizer_config.json",
+               R"({"tokenizer_class": "LlamaTokenizer", "add_prefix_space": false})");
+    const auto tokenizer = make_tokenizer(posix_files(), folder.path());
+    Ids ids, with_space;
+    tokenizer->encode("the cat", {}, ids);
+    tokenizer->encode(" the cat", {}, with_space);
+    EXPECT_NE(ids, with_space) << normalizer;
+    EXPECT_EQ(tokenizer->decode(ids), "the cat") << decoder;
+    EXPECT_EQ(tokenizer->decode(with_space), " the cat") << decoder;
+  }
+}
+
+TEST(TokenizerFolder, words_are_named_by_files_without_a_configuration) {
+  for (const auto& [name, text] : {std::pair("special_tokens_map.json", R"({"pad_token": "in"})"),
+                                   std::pair("added_tokens.json", R"({"in": 84})")}) {
+    const ScratchFolder folder;
+    folder.put("tokenizer.json", fixture("gpt2.json"));
+    const auto bare = make_tokenizer(posix_files(), folder.path());
+    folder.put(name, text);
+    const auto named = make_tokenizer(posix_files(), folder.path());
+    Ids before, ids;
+    bare->encode("xin in", {}, before);
+    named->encode("xin in", {}, ids);
+    EXPECT_NE(ids, before) << name;
+  }
   const ScratchFolder folder;
-  Json json = parse_json(fixture("llama.json"), "llama.json");
-  json["normalizer"] = nullptr;
-  json["pre_tokenizer"] = {{"type", "Metaspace"},
-                           {"replacement", "\u2581"},
-                           {"split", false},
-                           {"prepend_scheme", "never"}};
-  folder.put("tokenizer.json", json.dump());
-  folder.put("tokenizer_config.json",
-             R"({"tokenizer_class": "LlamaTokenizer", "add_prefix_space": true})");
-  EXPECT_NE(error_of([&] {
-              (void)make_tokenizer(posix_files(), folder.path());
-            }).find("add_prefix_space: expected tokenizer.json's false, got true"),
-            std::string::npos);
+  folder.put("tokenizer.json", "[1]");
+  EXPECT_EQ(read_beside_json(posix_files(), folder.path()).tokens, std::vector<std::string>());
 }
 
 // Made by tools/make_slow_folder_goldens.py.
