@@ -81,7 +81,8 @@ void expect_text_ends(const std::string& tokenizer, bool are_shards) {
 void expect_json(bool is_there, const std::string& first) {
   if (is_there) return;
   throw Error(ErrorCode::invalid_argument,
-              "--raw-text: expected a JSON file, got '{}', which is read as text in any case", first);
+              "--raw-text: expected a JSON file, got '{}', which is read as text in any case",
+              first);
 }
 
 }  // namespace octet

@@ -102,7 +102,8 @@ std::optional<Json> place_of(const Json& vocab, const std::string& text) {
 // Tokens that the files beside name are found whole in texts, whatever the class: those of the
 // vocabulary that are not among added_tokens join them. What else the file may be its reader says.
 void add_named_words(const TokenizerFolder& folder, Json& json) {
-  const bool has_vocab = json.is_object() && json.contains("model") && json["model"].contains("vocab");
+  const bool has_vocab =
+      json.is_object() && json.contains("model") && json["model"].contains("vocab");
   if (!has_vocab || !json.value("added_tokens", Json::array()).is_array()) return;
   std::set<std::string> known;
   for (const Json& entry : json.value("added_tokens", Json::array())) {

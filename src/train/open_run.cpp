@@ -117,8 +117,7 @@ OpenRun open_run(Files& files, LoadedConfig loaded, const OpenRunOptions& option
   const std::string& tokenizer = config.data.tokenizer;
   const bool is_model_s = whole(tokenizer) == whole(config.model.path) ||
                           whole(parent_path(tokenizer)) == whole(config.model.path);
-  if (!is_model_s)
-    tell_beside_tokenizer(files, tokenizer, options.data.log, options.unknown_keys);
+  if (!is_model_s) tell_beside_tokenizer(files, tokenizer, options.data.log, options.unknown_keys);
   if (!config.lora.adapter.empty()) {
     const PeftAdapter adapter = read_peft_adapter(files, config.lora.adapter, run.spec);
     expect_base(files, config.model.path, run.spec, adapter, options.data.log);

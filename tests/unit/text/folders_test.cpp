@@ -114,12 +114,10 @@ TEST(TokenizerFolder, two_files_that_contradict_each_other_are_an_error) {
 // The first space of Llama's classes, wherever the file has the steps that put and strip it.
 TEST(TokenizerFolder, without_a_first_space_texts_are_what_they_were) {
   const Json prepend = {{"type", "Prepend"}, {"prepend", "\u2581"}};
-  const Json spaces = {
-      {"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "\u2581"}};
+  const Json spaces = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "\u2581"}};
   const Json nested = {
       {"type", "Sequence"},
-      {"normalizers",
-       {{{"type", "Sequence"}, {"normalizers", Json::array({prepend})}}, spaces}}};
+      {"normalizers", {{{"type", "Sequence"}, {"normalizers", Json::array({prepend})}}, spaces}}};
   const Json metaspace = {
       {"type", "Metaspace"}, {"replacement", "\u2581"}, {"prepend_scheme", "always"}};
   const Json file = parse_json(fixture("llama.json"), "llama.json");
