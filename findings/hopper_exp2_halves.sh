@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # How torch computes 2^x in float32 on a Hopper GPU (an H200; driver 580.159), for x = i / 1024: the hardware's ex2.approx.
 # guess: a whole number in x moves nothing but the exponent, so that 2^(x - 1) is half of 2^x to the bit, as on a CPU.
-# seen:  in torch 2.11.0 for x in [0, 1) 991 of 1024 results of x - 1 are not half of those of x, but one unit of the last place
+# seen:  in torch 2.11.0 for x in [0, 1) 991 of 1024 results of x - 1 are not half of those of x, but one to three units of the last place
 #        less; those of x - 2 and x - 60 are half and a 2^-59th of x - 1's, and those of x + 1 and x + 60 multiples of x's: there are
 #        two tables, one for x >= 0 and one for x < 0. On a CPU no result differs.
 . "$(dirname "$0")/common.sh"
