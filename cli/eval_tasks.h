@@ -24,7 +24,8 @@ struct EvalTaskFlags {
   // Spans: stride below 0 is the run's; the longest answer in tokens; a file of the answers.
   int64_t stride = -1, max_answer = 30;
   std::string predictions;
-  int64_t beams = 0, max_tokens = 200;  // of translations: 0: as the model's files say
+  int64_t beams = 0;                       // of translations: 0: as the model's files say
+  std::optional<int64_t> max_tokens = {};  // 200, or as the files of a model that translates say
 };
 
 // True if the name is that of an evaluation task, with or without ":mc".

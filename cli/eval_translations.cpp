@@ -91,12 +91,11 @@ class Translations {
  private:
   TranslateOptions options_of(const ModelSource& source, const Tokenizer& tokenizer) const {
     const DecodingDefaults defaults = decoding_defaults(posix_files(), source);
-    check_target_length(source.spec, call_.flags.max_tokens);
     TranslateOptions how{.rules = defaults.rules,
                          .beams = defaults.beams,
                          .start = defaults.start,
                          .cleans_spaces = defaults.cleans_spaces};
-    how.rules.max_tokens = call_.flags.max_tokens;
+    how.rules.max_tokens = max_new_tokens(call_.flags.max_tokens, defaults, source.spec);
     how.rules.ends = stop_tokens(posix_files(), source, tokenizer);
     if (call_.flags.beams > 0) how.beams.n_beams = call_.flags.beams;
     return how;

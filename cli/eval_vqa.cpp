@@ -61,7 +61,7 @@ void run_picture_tasks(const EvalTasksCall& call, const std::vector<ModelSource>
     for (const ModelSource& one : sources) {
       warn_of_measured_batches(log, one.recipe, call.batch);
       const std::vector<std::string> answers = answer_questions(
-          one, questions, {.batch = call.batch, .max_tokens = call.flags.max_tokens},
+          one, questions, {.batch = call.batch, .max_tokens = call.flags.max_tokens.value_or(200)},
           text_machine(backend, log));
       Answered all;
       std::map<std::string, Answered> by_type;

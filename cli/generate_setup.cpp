@@ -42,7 +42,7 @@ GenerateSetup generate_setup(const GenerateFlags& flags, const GlobalOptions& op
     setup.source.recipe_options = forward_options(setup.source, flags.recipe);
   calibrate_source(setup.source, flags.calib, options);
   setup.sums = flags.sums;
-  setup.options.max_tokens = flags.max_tokens;
+  setup.options.max_tokens = flags.max_tokens.value_or(200);
   setup.options.stop_texts = flags.stop;
   return setup;
 }

@@ -26,7 +26,8 @@ struct GenerateFlags : ModelFlags {
   std::optional<EarlyStopping> early_stopping;
   int64_t beams = 0;
   std::vector<std::string> stop, images;
-  int64_t max_tokens = 200, batch = 1, context = 0;
+  std::optional<int64_t> max_tokens = {};  // 200, or as a model that translates says
+  int64_t batch = 1, context = 0;
   FrozenFormat weights = FrozenFormat::as_computed;
   GenerationSums sums = GenerationSums::by_rows;
   Sampling sampling = {};

@@ -28,14 +28,13 @@ void refuse_other_flags(const GenerateFlags& flags) {
 }
 
 TranslateOptions translate_options(const GenerateFlags& flags, const GenerateSetup& setup) {
-  check_target_length(setup.source.spec, flags.max_tokens);
   const DecodingDefaults defaults = decoding_defaults(posix_files(), setup.source);
   TranslateOptions options{.rules = defaults.rules,
                            .beams = defaults.beams,
                            .sampling = flags.sampling,
                            .start = defaults.start,
                            .cleans_spaces = defaults.cleans_spaces};
-  options.rules.max_tokens = flags.max_tokens;
+  options.rules.max_tokens = max_new_tokens(flags.max_tokens, defaults, setup.source.spec);
   options.rules.ends = setup.options.stop_tokens;
   if (flags.beams > 0) options.beams.n_beams = flags.beams;
   options.beams.length_penalty = flags.length_penalty.value_or(options.beams.length_penalty);

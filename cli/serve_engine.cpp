@@ -163,26 +163,35 @@ void ServeEngine::drop_ended(Clock::time_point now) {
   n_running_ = static_cast<size_t>(std::ranges::count_if(running_, [](auto& r) { return !!r; }));
 }
 
+void ServeEngine::start(size_t entry, std::unique_ptr<Running> text) {
+  const ServeText& what = text->from().text;
+  const bool has_pictures = what.pictures != nullptr;
+  if (has_pictures || held_pictures_[entry])
+    model_.read_pictures(static_cast<int64_t>(entry),
+                         has_pictures ? *what.pictures : EntryPictures());
+  held_pictures_[entry] = has_pictures;
+  batch_.add(entry, {.prompt = what.prompt,
+                     .max_tokens = what.max_tokens,
+                     .stop_tokens = stop_tokens_,
+                     .stop_texts = what.stop_texts,
+                     .wants_logits = what.n_logprobs >= 0,
+                     .reads_prompt = what.scores_prompt,
+                     .listener = text.get()});
+  running_[entry] = std::move(text);
+  ++n_running_;
+}
+
 void ServeEngine::start_waiting() {
   for (size_t entry = 0; entry < running_.size() && !waiting_.empty(); ++entry) {
     if (running_[entry]) continue;
-    auto text = std::make_unique<Running>(std::move(waiting_.front()));
-    waiting_.pop_front();
-    const ServeText& what = text->from().text;
-    const bool has_pictures = what.pictures != nullptr;
-    if (has_pictures || held_pictures_[entry])
-      model_.read_pictures(static_cast<int64_t>(entry),
-                           has_pictures ? *what.pictures : EntryPictures());
-    held_pictures_[entry] = has_pictures;
-    batch_.add(entry, {.prompt = what.prompt,
-                       .max_tokens = what.max_tokens,
-                       .stop_tokens = stop_tokens_,
-                       .stop_texts = what.stop_texts,
-                       .wants_logits = what.n_logprobs >= 0,
-                       .reads_prompt = what.scores_prompt,
-                       .listener = text.get()});
-    running_[entry] = std::move(text);
-    ++n_running_;
+    const std::shared_ptr<ServeReply> reply = waiting_.front().reply;
+    try {
+      auto text = std::make_unique<Running>(std::move(waiting_.front()));
+      waiting_.pop_front();
+      start(entry, std::move(text));
+    } catch (const std::exception& thrown) {  // memory ran out: of this text alone
+      reply->fail({.status = 500, .message = error_of(thrown).what()});
+    }
   }
 }
 

@@ -90,6 +90,7 @@ class ServeEngine {
 
   void run();
   void drop_ended(std::chrono::steady_clock::time_point now);
+  void start(size_t entry, std::unique_ptr<Running> text);
   void start_waiting();
   void fail_all(const ServeError& error);
 

@@ -69,8 +69,18 @@ class Reader {
     if (json_.has("num_beams")) beams.n_beams = count("num_beams", 1);
     if (json_.has("length_penalty")) beams.length_penalty = json_.number("length_penalty");
     if (json_.has("early_stopping")) beams.early_stopping = early_stopping();
-    if (json_.has("decoder_start_token_id"))
+    // A configuration of the model has the start token that its builder reads.
+    const bool is_generation_s = file_name(json_.where()) == "generation_config.json";
+    if (json_.has("decoder_start_token_id")) {
       defaults.start = static_cast<int32_t>(count("decoder_start_token_id", 0));
+    } else if (is_generation_s && json_.has("bos_token_id")) {
+      defaults.start = static_cast<int32_t>(count("bos_token_id", 0));
+    }
+    if (json_.has("max_new_tokens")) {
+      defaults.max_tokens = count("max_new_tokens", 1);
+    } else if (json_.has("max_length")) {
+      defaults.max_tokens = count("max_length", 2) - 1;
+    }
     if (json_.has("forced_eos_token_id"))
       defaults.rules.forced_last = static_cast<int32_t>(count("forced_eos_token_id", 0));
     if (json_.has("bad_words_ids")) defaults.rules.banned = banned();

@@ -157,8 +157,13 @@ class ProcessorFile {
                 config_.where(), key);
   }
 
+  // null is no, as in transformers; absent: `otherwise`.
+  bool does(const char* key, bool otherwise) const {
+    return config_.is_null(key) ? false : config_.boolean_or(key, otherwise);
+  }
+
   void expect_pixels_to_one() const {
-    if (!config_.boolean_or("do_rescale", true)) refuse(config_, "do_rescale", "true");
+    if (!does("do_rescale", true)) refuse(config_, "do_rescale", "true");
     const double factor = config_.number_or("rescale_factor", 1.0 / 255);
     if (std::abs(factor * 255 - 1) >= 1e-6) refuse(config_, "rescale_factor", "1/255");
   }
@@ -175,7 +180,7 @@ class ProcessorFile {
     const int64_t size = spec_.image_size;
     expect(kSplitting, false, "true");
     expect(kLargest, {{kLongest, size}}, "364");
-    if (config_.boolean_or("do_resize", true))
+    if (does("do_resize", true))
       expect("size", {{"height", size}, {"width", size}}, "1456 of the longer side");
   }
 
@@ -183,7 +188,7 @@ class ProcessorFile {
     const int64_t number =
         config_.has("resample") ? config_.integer("resample") : known("resample").resample;
     if (number == kBicubic) return ImageFilter::bicubic;
-    if (number != kBilinear && config_.boolean_or("do_resize", true))
+    if (number != kBilinear && does("do_resize", true))
       refuse(config_, "resample", "2 (bilinear) or 3 (bicubic)");
     return ImageFilter::bilinear;
   }
@@ -191,7 +196,7 @@ class ProcessorFile {
   // Numbers of `key` where pixels are normalized; else what leaves them as they are.
   std::vector<double> numbers(const char* key, double neutral,
                               std::array<double, 3> Processor::*otherwise) const {
-    if (!config_.boolean_or("do_normalize", true)) return {neutral};
+    if (!does("do_normalize", true)) return {neutral};
     if (!config_.has(key)) {
       const std::array<double, 3>& own = known(key).*otherwise;
       return own == kHalves ? std::vector<double>{0.5}
@@ -220,9 +225,8 @@ class ProcessorFile {
   // How large a picture becomes: by its shorter side, or with "height" and "width" by both. The
   // square in its middle is what the model reads.
   void take_size(ImagesConfig& to, const Log& log) const {
-    const bool crops =
-        config_.boolean_or("do_center_crop", processor_ != nullptr && processor_->crops);
-    if (!config_.boolean_or("do_resize", true)) {
+    const bool crops = does("do_center_crop", processor_ != nullptr && processor_->crops);
+    if (!does("do_resize", true)) {
       if (crops) refuse(config_, "do_resize", "true beside do_center_crop");
       log.warning(
           "[images] {}: 'do_resize' is false: pictures of another size than the model's {} "
@@ -232,7 +236,7 @@ class ProcessorFile {
     }
     if (crops && config_.has("crop_size")) expect_crop();
     if (processor_ != nullptr && processor_->crop_share > 0) return take_crop_share(to);
-    read_size(to);
+    read_size(to, crops);
     if (!crops && to.stretch && to.size != spec_.image_size && config_.has("size"))
       refuse(config_, "size", fmt::format("the model's {} pixels", spec_.image_size));
     if (config_.has("size") && (to.size < spec_.image_size || to.size > kMaxSize))
@@ -242,7 +246,7 @@ class ProcessorFile {
 
   void take_crop_share(ImagesConfig& to) const {
     to.size = processor_->size;
-    if (config_.has("size")) read_size(to);
+    if (config_.has("size")) read_size(to, true);
     const double share = config_.number_or(kCropShare, processor_->crop_share);
     const double shorter = static_cast<double>(spec_.image_size) / share;
     if (!(share > 0 && share <= 1) || shorter > static_cast<double>(kMaxSize))
@@ -261,11 +265,11 @@ class ProcessorFile {
                 config_.where(), expected, processor_->size);
   }
 
-  void read_size(ImagesConfig& to) const {
+  void read_size(ImagesConfig& to, bool crops) const {
     if (!config_.has("size")) {
       const Processor& own = known("size");
       to.stretch = own.stretches;
-      to.size = own.crops && own.size > spec_.image_size ? own.size : 0;
+      to.size = crops && own.size > spec_.image_size ? own.size : 0;
       return;
     }
     const Json& size = config_.at("size");

@@ -216,11 +216,17 @@ std::vector<std::vector<int32_t>> encode_sources(const Tokenizer& tokenizer,
   return sources;
 }
 
-void check_target_length(const ModelSpec& spec, int64_t max_tokens) {
+int64_t max_new_tokens(std::optional<int64_t> asked, const DecodingDefaults& defaults,
+                       const ModelSpec& spec) {
+  constexpr int64_t kUnlessTold = 200;
   const bool is_bounded = model_def(spec.kind).positions != Positions::relative;
-  if (max_tokens >= 1 && (!is_bounded || max_tokens <= spec.max_positions)) return;
+  const int64_t most = is_bounded ? spec.max_positions : INT32_MAX;
+  const int64_t n = asked          ? *asked
+                    : defaults.max_tokens ? *defaults.max_tokens
+                                          : std::min(kUnlessTold, most);
+  if (n >= 1 && n <= most) return n;
   throw Error(ErrorCode::invalid_argument, "[generate] expected 1 to {} new tokens at most, got {}",
-              is_bounded ? spec.max_positions : INT32_MAX, max_tokens);
+              most, n);
 }
 
 }  // namespace octet

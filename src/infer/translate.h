@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,21 +52,26 @@ std::vector<std::vector<int32_t>> encode_sources(const Tokenizer& tokenizer,
                                                  const std::string& prefix,
                                                  const std::string& place, ModelSpec& spec);
 
-// Throws Error{invalid_argument} where texts of so many tokens have no positions.
-void check_target_length(const ModelSpec& spec, int64_t max_tokens);
-
 // Decoding settings of a folder's generation_config.json, or where there is none its config.json:
-// num_beams, length_penalty, early_stopping, decoder_start_token_id, forced_eos_token_id,
-// bad_words_ids of one token each; and clean_up_tokenization_spaces of a tokenizer_config.json
-// beside the tokenizer, which transformers 5 passes over beside a tokenizer.json of BPE. Throws
-// Error{bad_data} where it asks for what is not done here.
+// num_beams, length_penalty, early_stopping, decoder_start_token_id (of a generation_config.json
+// without it bos_token_id, as in transformers), max_new_tokens, else max_length, which counts the
+// start token, forced_eos_token_id, bad_words_ids of one token each; and
+// clean_up_tokenization_spaces of a tokenizer_config.json beside the tokenizer, which transformers
+// 5 passes over beside a tokenizer.json of BPE. Throws Error{bad_data} where it asks for what is
+// not done here.
 struct DecodingDefaults {
   BeamOptions beams = {.n_beams = 1};
   TokenRules rules = {};
   int32_t start = 0;
+  std::optional<int64_t> max_tokens = {};
   bool cleans_spaces = false;
 };
 DecodingDefaults decoding_defaults(const Files& files, const ModelSource& source);
+
+// New tokens at most: as asked, else as the files say, else 200 or as many as have positions.
+// Throws Error{invalid_argument} where so many have none.
+int64_t max_new_tokens(std::optional<int64_t> asked, const DecodingDefaults& defaults,
+                       const ModelSpec& spec);
 
 // Warns of what these files say to models that write text by themselves, and would change it: the
 // caller chooses tokens.

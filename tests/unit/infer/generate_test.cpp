@@ -211,6 +211,31 @@ TEST_F(StopTokens, other_keys_of_generation_config_are_told_where_they_would_cha
     EXPECT_EQ(told(fmt::format("{{\"{}\": [3]}}", key)), fmt::format("'{}'{}", key, end));
 }
 
+TEST_F(StopTokens, a_translation_begins_and_ends_where_its_folder_says) {
+  ModelSource source;
+  source.folder = folder_;
+  source.spec.kind = ModelKind::marian;
+  source.spec.vocab = 256;
+  source.spec.start_token = 7;
+  source.spec.max_positions = 64;
+  const auto defaults = [&](const std::string& text) {
+    write("generation_config.json", text);
+    return decoding_defaults(posix_files(), source);
+  };
+  const auto n_tokens = [&](const std::string& text, std::optional<int64_t> asked = {}) {
+    return max_new_tokens(asked, defaults(text), source.spec);
+  };
+  EXPECT_EQ(defaults(R"({"bos_token_id": 5})").start, 5);
+  EXPECT_EQ(defaults(R"({"bos_token_id": 5, "decoder_start_token_id": 6})").start, 6);
+  EXPECT_EQ(defaults("{}").start, 7);
+  EXPECT_EQ(n_tokens(R"({"max_length": 6})"), 5);
+  EXPECT_EQ(n_tokens(R"({"max_length": 6, "max_new_tokens": 4})"), 4);
+  EXPECT_EQ(n_tokens(R"({"max_length": 6})", 9), 9);
+  EXPECT_EQ(n_tokens("{}"), 64);
+  EXPECT_EQ(test::error_of([&] { n_tokens("{}", 65); }),
+            "[generate] expected 1 to 64 new tokens at most, got 65");
+}
+
 TEST_F(StopTokens, a_translation_has_no_spaces_before_punctuation_where_its_folder_says_so) {
   const std::string text = "it 's a , b . I 'm , don n't ' x ' ?";
   Translation translation;

@@ -90,6 +90,20 @@ TEST(ImageTransforms, what_a_file_does_not_say_is_as_in_the_processor_that_it_na
   EXPECT_FALSE(transforms_of_folder(R"({"size": 8, "default_to_square": false})").stretches);
 }
 
+// As in transformers 5: null is no, and a crop that the file asks for leaves the class its size.
+TEST(ImageTransforms, nulls_are_no_and_a_crop_of_the_file_has_its_class_s_size) {
+  EXPECT_EQ(transforms_of_folder(R"({"do_normalize": null})").mean, std::vector<float>{0.0f});
+  std::string warning;
+  const Log log([&](LogLevel, const std::string& line) { warning = line; });
+  transforms_of_folder(R"({"do_resize": null})", {}, log);
+  EXPECT_THAT(warning, HasSubstr("'do_resize' is false"));
+  const ImageTransforms crop = transforms_of_folder(
+      R"({"image_processor_type": "SiglipImageProcessor", "do_center_crop": true,
+          "crop_size": {"height": 32, "width": 32}})",
+      {.size = 32});
+  EXPECT_EQ(crop.resize, 224);
+}
+
 TEST(ImageTransforms, what_is_not_supported_is_refused_by_name) {
   const std::pair<const char*, const char*> cases[] = {
       {R"({"resample": 1})", "'resample': expected 2 (bilinear) or 3 (bicubic), got 1"},
