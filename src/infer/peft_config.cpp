@@ -250,7 +250,19 @@ PeftConfig read_peft_config(const Files& files, const std::string& folder) {
   return PeftConfigReader(json, ordered, path).read();
 }
 
-bool is_saved_module(const PeftConfig& config, const std::string& path) {
+bool is_saved_module(std::span<const std::string> saved, const std::string& path) {
+  return std::ranges::any_of(saved, [&](const std::string& one) {
+    for (std::string_view part = path; !part.empty();) {
+      if (part.ends_with(one)) return true;
+      const size_t point = part.rfind('.');
+      part = part.substr(0, point == part.npos ? 0 : point);
+    }
+    return false;
+  });
+}
+
+// True if no adapter may stand there, by modules_to_save: regular expressions, in whole parts.
+bool is_excluded_as_saved(const PeftConfig& config, const std::string& path) {
   return std::ranges::any_of(config.saved, [&](const std::string& one) {
     return ends_with_match(one, path) || matches_whole("(?:.*\\.)?" + one + "(?:\\..*)?", path);
   });
@@ -258,10 +270,11 @@ bool is_saved_module(const PeftConfig& config, const std::string& path) {
 
 bool is_targeted(const PeftConfig& config, const PeftModule& module) {
   if (is_named_in(config.excluded, module.path)) return false;
-  if (is_saved_module(config, module.path)) return false;
+  if (is_excluded_as_saved(config, module.path)) return false;
   if (config.all_linear) return module.is_linear && !module.is_head;
   if (!is_named_in(config.targets, module.path)) return false;
-  if (!config.layers) return true;
+  const auto& names = config.targets.names;
+  if (!config.layers || std::ranges::find(names, module.path) != names.end()) return true;
   const auto layer = layer_of_path(config, module.path);
   return layer && std::ranges::find(*config.layers, *layer) != config.layers->end();
 }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,7 +38,7 @@ struct PeftConfig {
   double alpha = 8, dropout = 0;
   bool all_linear = false;
   PeftModules targets, excluded;
-  std::vector<std::string> saved;  // modules_to_save, regular expressions
+  std::vector<std::string> saved;  // modules_to_save
   std::optional<std::vector<int64_t>> layers;
   std::vector<std::string> layers_patterns;
   // In the order of the file: the first expression that matches counts.
@@ -55,8 +56,9 @@ struct PeftModule {
   std::string path;
   bool is_linear = true, is_head = false;
 };
-// True if modules_to_save names it or a module that it is in.
-bool is_saved_module(const PeftConfig& config, const std::string& path);
+// True if the path of the module, or of one that it is in, ends with one of modules_to_save.
+bool is_saved_module(std::span<const std::string> saved, const std::string& path);
+// By target_modules, exclude_modules and layers_to_transform, which a whole path is not asked for.
 bool is_targeted(const PeftConfig& config, const PeftModule& module);
 int64_t rank_of(const PeftConfig& config, const std::string& path);
 double alpha_of(const PeftConfig& config, const std::string& path);

@@ -221,7 +221,7 @@ int64_t max_new_tokens(std::optional<int64_t> asked, const DecodingDefaults& def
   constexpr int64_t kUnlessTold = 200;
   const bool is_bounded = model_def(spec.kind).positions != Positions::relative;
   const int64_t most = is_bounded ? spec.max_positions : INT32_MAX;
-  const int64_t n = asked          ? *asked
+  const int64_t n = asked                 ? *asked
                     : defaults.max_tokens ? *defaults.max_tokens
                                           : std::min(kUnlessTold, most);
   if (n >= 1 && n <= most) return n;

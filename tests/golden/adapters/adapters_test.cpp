@@ -216,6 +216,42 @@ TEST(AdapterFolder, is_a_model_where_its_base_is_there) {
               HasSubstr("--model BASE --adapter"));
 }
 
+// PEFT saves each module whose path ends with a name, in no whole parts, and passes over names that
+// the base has not beside one that it has; a whole path as a target is in every layer.
+TEST(AdapterFolder, has_pefts_rules_of_names) {
+  const std::string prefix = "base_model.model.";
+  Put put(case_named("rslora with patterns"));
+  put.config["modules_to_save"] = {"score", "norm"};
+  for (const char* norm : {"model.norm", "model.layers.0.input_layernorm",
+                           "model.layers.0.post_attention_layernorm",
+                           "model.layers.1.input_layernorm",
+                           "model.layers.1.post_attention_layernorm"})
+    put.tensors[prefix + norm + ".weight"] = {16};
+  put.write();
+  const ModelSpec base = find_model_source(posix_files(), put.folder / "base").spec;
+  EXPECT_EQ(read_peft_adapter(posix_files(), put.folder / "adapter", base).saved.size(), 5u);
+  PeftConfig config;
+  config.targets.names = {"lm_head", "q_proj"};
+  config.layers = {1};
+  EXPECT_TRUE(is_targeted(config, {.path = "lm_head"}));
+  EXPECT_TRUE(is_targeted(config, {.path = "model.layers.1.self_attn.q_proj"}));
+  EXPECT_FALSE(is_targeted(config, {.path = "model.layers.0.self_attn.q_proj"}));
+}
+
+// With `bias: all` the biases of what is saved stand twice in the file, and the base's beside them.
+TEST(AdapterFolder, may_say_a_saved_modules_biases_again) {
+  Put put(case_named("biases"));
+  const std::string path = "base_model.model.model.layers.0.self_attn.o_proj";
+  put.config["modules_to_save"] = {"layers.0.self_attn.o_proj"};
+  put.tensors[path + ".weight"] = {16, 16};
+  put.tensors[path + ".original_module.bias"] = {16};
+  put.write();
+  EXPECT_EQ(put.error(), "no error");
+  put.tensors[path + ".modules_to_save.default.bias"] = {16};  // of other values
+  put.write();
+  EXPECT_THAT(put.error(), HasSubstr("modules_to_save.default.bias"));
+}
+
 // Keys that make another function of the same tensors.
 TEST(AdapterFolder, says_each_key_that_it_cannot_follow) {
   const std::pair<const char*, const char*> changes[] = {
