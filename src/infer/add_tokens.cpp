@@ -261,8 +261,7 @@ void AddedVocabulary::put_tokens(Files& files, const std::string& folder) const 
   write_atomically(files, path, tokenizer.dump(2) + "\n");
   const std::string config = join_path(folder, kAddedConfig);
   if (!files.exists(config)) return;
-  OrderedJson json = parse_ordered_json(files.read_text(config), config);
-  expect_read(json, config);
+  OrderedJson json = read_tokenizer_config(files, config);
   const auto decoder = json.find(kAddedDecoder);
   if (decoder == json.end() || !decoder->is_object()) return;
   for (const AddedToken& token : tokens_) (*decoder)[fmt::to_string(token.id)] = entry_of(token);

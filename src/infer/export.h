@@ -99,6 +99,10 @@ Json fp8_block_config(const std::vector<std::string>& kept_modules);
 // nor empty.
 void take_export_folder(Files& files, const std::string& folder);
 
+// A tokenizer_config.json that is to be written again; {} where there is none. Throws
+// Error{bad_data} for another file.
+OrderedJson read_tokenizer_config(const Files& files, const std::string& path);
+
 // The files beside weights and config.json that an export copies where they are regular files, or
 // links into the hub's cache, of at most kMaxCopiedBytes: of tokenizer, chat template and
 // generation. A tokenizer's file of another name gets the usual one, and its folder's other files

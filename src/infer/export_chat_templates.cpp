@@ -55,16 +55,16 @@ void write_templates(Files& files, const std::string& folder, const ChatTemplate
   write_atomically(files, join_path(named, kToolUse), trained.with_tools.text);
 }
 
-// The library's own parser, as numbers of any size are to stay numbers.
-OrderedJson read_config(const Files& files, const std::string& path) {
+}  // namespace
+
+// By the library's own parser, which keeps numbers of any size as numbers.
+OrderedJson read_tokenizer_config(const Files& files, const std::string& path) {
   if (!files.exists(path)) return OrderedJson::object();
   OrderedJson json = OrderedJson::parse(files.read_text(path), nullptr, /*allow_exceptions=*/false);
   if (json.is_object()) return json;
   throw Error(ErrorCode::bad_data, "[convert] {}: expected a JSON object, got {}", path,
               json.is_discarded() ? "no JSON" : json.type_name());
 }
-
-}  // namespace
 
 void put_chat_templates(Files& files, const ModelSource& source, const std::string& folder,
                         const Log& log) {
@@ -82,7 +82,7 @@ void put_chat_templates(Files& files, const ModelSource& source, const std::stri
     log.info("chat_template.jinja is '{}', which the run was trained with", trained.name);
   }
   const std::string path = join_path(folder, "tokenizer_config.json");
-  OrderedJson config = read_config(files, path);
+  OrderedJson config = read_tokenizer_config(files, path);
   const OrderedJson missing = missing_tokens(files, folder, trained);
   const bool is_stale = !is_there && config.erase("chat_template") > 0;
   if (!is_stale && missing.empty()) return;
