@@ -385,7 +385,7 @@ void add_data_command(CLI::App& app, GlobalOptions& options) {
     } else {
       const ModelSpec spec = model_from_config(files, config);
       settle_negatives(files, loaded.config, spec);
-      settle_pictures(files, loaded.config, spec, make_log(options));
+      settle_pictures(files, loaded, spec, make_log(options));
       const Dataset all = open_run_data(files, config, spec,
                                         {.log = make_log(options),
                                          .threads = options.threads,

@@ -27,19 +27,18 @@ RunConfig config_of(const Files& files, const ModelRowsQuery& query, const Model
   config.data.targets.clear(), config.data.val_targets.clear();
   config.data.val = query.eval;
   config.data.val_fraction = 0;
-  if (model_def(source.spec.kind).reads_text) {
+  const ModelDef& def = model_def(source.spec.kind);
+  if (def.reads_text) {
     config.data.tokenizer = source.tokenizer;
     config.model.images = source.spec.images;
-    const bool sees_pictures = model_def(source.spec.kind).sees_pictures;
     // JSON files are conversations, also for a folder.
-    if (sees_pictures && !has_conversations(config)) config.data.chat.chat_template = "auto";
-    if (sees_pictures && !source.run) config.data.too_long = TooLong::drop;  // which is told
-  } else {
-    config.data.images = evaluation_images(files, source, log);
+    if (def.sees_pictures && !has_conversations(config)) config.data.chat.chat_template = "auto";
+    if (def.sees_pictures && !source.run) config.data.too_long = TooLong::drop;  // which is told
   }
+  if (def.sees_pictures || !def.reads_text)
+    config.data.images = evaluation_images(files, source, log);
   if (!query.reads_negatives) config.data.fields.negatives.clear();
   settle_negatives(files, config, spec);
-  settle_pictures(files, config, spec, log);
   return config;
 }
 

@@ -108,7 +108,7 @@ OpenRun open_run(Files& files, LoadedConfig loaded, const OpenRunOptions& option
   if (!is_written(run.loaded.source, "data.fields.negatives"))
     run.loaded.source["data.fields.negatives"] = "derived";
   settle_negatives(files, run.loaded.config, run.spec);
-  settle_pictures(files, run.loaded.config, run.spec, options.data.log);
+  settle_pictures(files, run.loaded, run.spec, options.data.log);
   if (!config.model.path.empty())
     tell_unknown_keys(files, config.model.path, options.data.log, options.unknown_keys);
   const auto whole = [](const std::string& path) {

@@ -26,13 +26,28 @@ bool reads_pictures(const Files& files, const RunConfig& config, const ModelSpec
   return is_any;
 }
 
-void settle_pictures(const Files& files, RunConfig& config, const ModelSpec& spec, const Log& log) {
-  if (!model_def(spec.kind).sees_pictures || config.model.path.empty()) return;
-  if (!(config.data.images == ImagesConfig())) return;
+void settle_pictures(const Files& files, LoadedConfig& loaded, const ModelSpec& spec,
+                     const Log& log) {
+  RunConfig& config = loaded.config;
+  const ModelDef& def = model_def(spec.kind);
+  if (!(def.sees_pictures || def.reads_images) || config.model.path.empty()) return;
+  if (!def.sees_pictures && !image_processor_file(files, config.model.path)) return;
   ModelSource source;
   source.folder = config.model.path;
   source.spec = spec;
-  config.data.images = evaluation_images(files, source, log);
+  const auto is_open = [&](const char* key) { return !is_written(loaded.source, key); };
+  ImagesConfig said = evaluation_images(files, source, log);
+  ImagesConfig& images = config.data.images;
+  const auto take = [&](const char* key, auto ImagesConfig::*field) {
+    if (!is_open(key)) return;
+    images.*field = std::move(said.*field);
+    loaded.source[key] = "derived";
+  };
+  take("data.images.size", &ImagesConfig::size);
+  take("data.images.stretch", &ImagesConfig::stretch);
+  take("data.images.filter", &ImagesConfig::filter);
+  take("data.images.mean", &ImagesConfig::mean);
+  take("data.images.std", &ImagesConfig::std_dev);
 }
 
 PictureTexts::PictureTexts(const Files& files, const RunConfig& config, const ModelSpec& spec,

@@ -7,6 +7,7 @@
 
 #include "base/files.h"
 #include "base/log.h"
+#include "config/load.h"
 #include "config/run_config.h"
 #include "data/row_source.h"
 #include "nn/model.h"
@@ -18,9 +19,11 @@ namespace octet {
 // True if a run reads conversations of such a model. Text files are read as those of other models.
 bool reads_pictures(const Files& files, const RunConfig& config, const ModelSpec& spec);
 
-// Puts what the folder that the run starts from says of pictures into data.images, where the run
-// says nothing of them: its rows, its evaluations and its exports then have the same.
-void settle_pictures(const Files& files, RunConfig& config, const ModelSpec& spec, const Log& log);
+// Puts what the folder that the run starts from says of pictures (size, stretch, filter, mean and
+// std) into the keys of data.images that nobody has written: its rows, its evaluations and its
+// exports then have the same. Throws Error{bad_data} naming the key that is not understood.
+void settle_pictures(const Files& files, LoadedConfig& loaded, const ModelSpec& spec,
+                     const Log& log);
 
 class PictureTexts {
  public:

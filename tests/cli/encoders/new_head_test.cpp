@@ -264,11 +264,12 @@ TEST(NewHead, pictures_have_the_numbers_that_the_model_has_for_the_names_of_thei
                               "]}\ntrain: {steps: 1, batch: 4}\nout: " + (folder / "tuned") + "\n";
     return train_encoder(folder, tuned, "--overwrite " + sets).err;
   };
-  EXPECT_THAT(warned(""),
+  EXPECT_THAT(warned("--set data.images.stretch=false --set data.images.filter=bilinear"),
               HasSubstr("0.5], size 8, stretch true, filter bicubic; this run has mean [0.5, 0.5, "
                         "0.5], std [0.5, 0.5, 0.5], size 8, stretch false, filter bilinear"));
-  EXPECT_THAT(warned("--set data.images.stretch=true --set data.images.filter=bicubic"),
-              Not(HasSubstr("this run has")));
+  // What nobody says is as the folder has it.
+  EXPECT_THAT(warned("--set data.images.flip=true"), Not(HasSubstr("this run has")));
+  EXPECT_THAT(posix_files().read_text(folder / "tuned/config.yaml"), HasSubstr("filter: bicubic"));
   folder.put("out/preprocessor_config.json", R"({"size": {"height": 8, "width": 9}})");
   outcome = run_program(folder, "eval --model " + out + " --data " + (folder / "all"));
   EXPECT_THAT(outcome.err, HasSubstr("'size': expected as much height as width"));
