@@ -237,6 +237,12 @@ class ProcessorFile {
     if (crops && config_.has("crop_size")) expect_crop();
     if (processor_ != nullptr && processor_->crop_share > 0) return take_crop_share(to);
     read_size(to, crops);
+    if (!crops && !to.stretch && config_.has("size")) {
+      log.warning(
+          "[images] {}: 'size' is of the shorter edge, and no crop is asked for: of a picture that "
+          "is no square the middle is taken",
+          config_.where());
+    }
     if (!crops && to.stretch && to.size != spec_.image_size && config_.has("size"))
       refuse(config_, "size", fmt::format("the model's {} pixels", spec_.image_size));
     if (config_.has("size") && (to.size < spec_.image_size || to.size > kMaxSize))

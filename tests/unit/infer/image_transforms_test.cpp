@@ -156,6 +156,8 @@ TEST(ImageTransforms, pictures_that_the_library_would_not_resize_are_told) {
   const Log log([&](LogLevel, const std::string& line) { warning = line; });
   transforms_of_folder(R"({"do_resize": false, "resample": 1})", {}, log);
   EXPECT_THAT(warning, HasSubstr("'do_resize' is false"));
+  transforms_of_folder(R"({"size": {"shortest_edge": 8}, "do_center_crop": false})", {}, log);
+  EXPECT_THAT(warning, HasSubstr("the middle is taken"));
 }
 
 // A file as folders of residual networks have it.
