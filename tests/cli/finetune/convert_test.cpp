@@ -94,8 +94,9 @@ struct Padded {
     model = test::put_model(folder, spec);
     folder.put("model/tokenizer.json",
                posix_files().read_text(OCTET_SOURCE_DIR "/tests/fixtures/tokenizers/gpt2.json"));
-    folder.put("model/tokenizer_config.json",  // a length as transformers writes it
-               R"({"added_tokens_decoder": {}, "model_max_length": 1000000000000000019884624838656})");
+    folder.put(
+        "model/tokenizer_config.json",  // a length as transformers writes it
+        R"({"added_tokens_decoder": {}, "model_max_length": 1000000000000000019884624838656})");
   }
   Outcome add(const std::string& tokens, const std::string& flags = "") const {
     return run_program(folder, "convert --quiet " + model + " " + folder / "out" +

@@ -4,6 +4,9 @@
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <unistd.h>
+
+#include <optional>
 
 #include "cli/signals/child.h"
 #include "cli/train/tiny_run.h"
@@ -16,10 +19,12 @@ using test::ScratchFolder;
 using testing::HasSubstr;
 using testing::Not;
 
+constexpr int kNoLimit = 99;  // exit code of a child that may not have the limit
+
 // From then on, for this process and what it becomes.
 void limit(__rlimit_resource what, rlim_t bytes) {
   const rlimit both{bytes, bytes};
-  ::setrlimit(what, &both);
+  if (::setrlimit(what, &both) != 0) ::_exit(kNoLimit);
 }
 
 TEST(Limits, a_limit_on_the_size_of_files_is_an_error_of_its_file) {
@@ -43,26 +48,31 @@ TEST(Limits, threads_leave_memory_for_the_work) {
 }
 
 // Ranks, each a thread with a stack of this size, in 2 GiB of address space: its error.
-std::string error_of_ranks(const char* ranks, rlim_t stack_bytes) {
+std::optional<std::string> error_of_ranks(const char* ranks, rlim_t stack_bytes) {
   const ScratchFolder folder;
   folder.put("tiny.yaml", test::tiny_yaml(folder));
   Child child(folder, {"train", "tiny.yaml", "--quiet", "--ranks", ranks}, [stack_bytes] {
     limit(RLIMIT_AS, rlim_t{2} << 30);
     limit(RLIMIT_STACK, stack_bytes);
   });
-  EXPECT_EQ(child.code_within(60), 5);
+  const int code = child.code_within(60);
+  if (code == kNoLimit) return std::nullopt;
+  EXPECT_EQ(code, 5);
   return posix_files().read_text(folder / "err.txt");
 }
 
 TEST(Limits, ranks_without_room_for_their_threads_are_a_want_of_the_machine) {
-  EXPECT_THAT(error_of_ranks("2", rlim_t{4} << 30),
-              HasSubstr("octet: out of threads (ulimit -u, ulimit -v): "));
+  const auto error = error_of_ranks("2", rlim_t{4} << 30);
+  if (!error) GTEST_SKIP() << "the system's own limit of a stack is smaller";
+  EXPECT_THAT(*error, HasSubstr("octet: out of threads (ulimit -u, ulimit -v): "));
 }
 
 // The first has begun when there is no room for another's stack; there is room for all else, for a
 // process dies whose own stack cannot grow.
 TEST(Limits, ranks_that_have_begun_end_where_there_is_no_room_for_another) {
-  EXPECT_THAT(error_of_ranks("1000", rlim_t{1} << 30), HasSubstr("octet: out of "));
+  const auto error = error_of_ranks("1000", rlim_t{1} << 30);
+  if (!error) GTEST_SKIP() << "the system's own limit of a stack is smaller";
+  EXPECT_THAT(*error, HasSubstr("octet: out of "));
 }
 
 // A mount namespace of its own in which /proc is not mounted.

@@ -222,10 +222,9 @@ TEST(AdapterFolder, has_pefts_rules_of_names) {
   const std::string prefix = "base_model.model.";
   Put put(case_named("rslora with patterns"));
   put.config["modules_to_save"] = {"score", "norm"};
-  for (const char* norm : {"model.norm", "model.layers.0.input_layernorm",
-                           "model.layers.0.post_attention_layernorm",
-                           "model.layers.1.input_layernorm",
-                           "model.layers.1.post_attention_layernorm"})
+  for (const char* norm :
+       {"model.norm", "model.layers.0.input_layernorm", "model.layers.0.post_attention_layernorm",
+        "model.layers.1.input_layernorm", "model.layers.1.post_attention_layernorm"})
     put.tensors[prefix + norm + ".weight"] = {16};
   put.write();
   const ModelSpec base = find_model_source(posix_files(), put.folder / "base").spec;
