@@ -20,8 +20,6 @@ constexpr int64_t kPackedSliceBytes = int64_t{16} << 20;  // of one packed opera
 // factor stay in the second-level cache.
 constexpr int64_t kRowTileBytes = int64_t{1} << 20;
 constexpr size_t kTileNumberBytes = 64;
-// From so many rows of BF16 on the library's units are faster, though they hold zeros.
-constexpr int64_t kFewBf16Rows = 16;
 
 // Large tiles use the caches best; small products get small tiles, so that every thread has work.
 struct TileSize {
@@ -67,11 +65,11 @@ Dtype checked_compute(const GemmSpec& s) {
 
 // The order in which GemmRows gives the bits of many rows, where it is the kernel for these.
 std::optional<DotOrder> few_rows_order(const GemmSpec& spec, Dtype compute) {
-  const bool is_bf16 = compute == Dtype::bf16;
-  if (row_sums() != RowSums::same || spec.m >= (is_bf16 ? kFewBf16Rows : kTileRows)) return {};
+  if (row_sums() != RowSums::same || spec.m >= kTileRows) return {};
   const int64_t k = round_up(spec.k, kTileDepth);
-  const DotOrder order =
-      is_bf16 ? library_dot_order(k) : DotOrder{DotChain::steps, library_sum_order(k)};
+  const DotOrder order = compute == Dtype::bf16 ? library_dot_order(k)
+                                                : DotOrder{DotChain::steps, library_sum_order(k)};
+  if (spec.m >= GemmRows::most_rows(compute, order.chain)) return {};
   return GemmRows::applies(spec, order) ? std::optional(order) : std::nullopt;
 }
 
