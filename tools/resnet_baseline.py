@@ -5,16 +5,21 @@
 
 Each picture of the pack is decoded once. A line a seed: the last loss, cross entropy and accuracy of all pictures of --val in evaluation, and
 milliseconds a step (median, of training alone). The shortcuts have no weights (He et al.'s option A); convolutions begin as He et al. 2015 by what
-they give to, the classifier as N(0, 0.02). --dtype fp32 computes in single precision. Needs torch, numpy and Pillow.
+they give to, the classifier as N(0, 0.02). --dtype fp32 computes in single precision. With --octet PROGRAM --rounds N the two train in turns on --threads cores
+of a CPU, --steps steps each, PyTorch first: milliseconds a step (median), last losses, and how many times as fast the program is. Needs torch, numpy
+and Pillow.
 """
 
 import argparse
 import csv
 import io
+import json
 import lzma
 import math
 import statistics
 import struct
+import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -116,7 +121,7 @@ def train(args, seed, data):
     others = [p for p in model.parameters() if p.ndim == 1]
     optimizer = torch.optim.SGD([{"params": decayed, "weight_decay": args.weight_decay}, {"params": others}], lr=args.lr, momentum=0.9)
     is_cuda = args.device.startswith("cuda")
-    steps, step, times, loss = int(args.epochs * len(pixels) / args.batch), 0, [], None
+    steps, step, times, loss = args.steps or int(args.epochs * len(pixels) / args.batch), 0, [], None
 
     def loss_of(x, y):
         with torch.autocast(args.device.split(":")[0], torch.bfloat16, enabled=args.dtype == "bf16"):
@@ -145,6 +150,8 @@ def train(args, seed, data):
                 torch.cuda.synchronize()
             if step % 100 == 0 or not is_cuda:
                 times.append(1000 * (time.perf_counter() - start))
+            if not is_cuda and step == 5:
+                times.clear()
     model.eval()
     right, nll = 0, 0.0
     with torch.no_grad(), torch.autocast(args.device.split(":")[0], torch.bfloat16, enabled=args.dtype == "bf16"):
@@ -156,6 +163,28 @@ def train(args, seed, data):
     n = len(val_pixels)
     return {"variant": f"pytorch-{args.dtype}", "seed": seed, "steps": steps, "loss": f"{loss.item():.6f}", "cross_entropy": f"{nll / n:.6f}",
             "acc": f"{right / n:.6f}", "rows": n, "step_ms": f"{statistics.median(times or [0]):.3f}"}
+
+
+def octet_steps(args, folder):
+    """Milliseconds of a step of the program, and its last loss; the first steps, which make kernels, are left out."""
+    sets = [f"data.train=[{args.train}]", "data.val=[]", "data.val_fraction=0", f"train.steps={args.steps}", f"train.batch={args.batch}",
+            f"optim.warmup={args.warmup}", f"optim.lr={args.lr}", "train.eval_every=0", "train.export=none", "train.tensorboard=false",
+            "train.log_every=1", f"recipe={args.dtype}", f"out={folder}"]
+    subprocess.run([args.octet, "train", "recipes/resnet20-cifar10.yaml", "--overwrite", "--quiet", "--threads", str(args.threads),
+                    *[word for item in sets for word in ("--set", item)]], check=True, capture_output=True)
+    steps = [json.loads(line) for line in (Path(folder) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    return statistics.median(step["time_ms"] for step in steps[5:]), steps[-1]["loss"]
+
+
+def compare(args, data):
+    ratios = []
+    for _ in range(args.rounds):
+        theirs = train(args, args.first_seed, data)
+        with tempfile.TemporaryDirectory() as folder:
+            ms, loss = octet_steps(args, folder)
+        ratios.append(float(theirs["step_ms"]) / ms)
+        print(f"pytorch {theirs['step_ms']} ms, loss {theirs['loss']}; octet {ms:.1f} ms, loss {loss:.6f}; ratio {ratios[-1]:.2f}", flush=True)
+    print(f"ratio {statistics.median(ratios):.2f}, best {max(ratios):.2f} of {len(ratios)}", flush=True)
 
 
 def main():
@@ -174,8 +203,15 @@ def main():
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--rows", type=int, default=0, help="of the training data; 0: all")
     parser.add_argument("--csv")
+    parser.add_argument("--steps", type=int, default=0, help="instead of epochs")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--octet", help="program to compare with, on a CPU")
+    parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
+    torch.set_num_threads(args.threads)
     data = [[one.to(args.device) for one in part] for part in (read_pack(args.train, args.rows), read_records(args.val))]
+    if args.octet:
+        return compare(args, [data[0], [part[:500] for part in data[1]]])
     rows = []
     for seed in range(args.first_seed, args.first_seed + args.seeds):
         rows.append(train(args, seed, data))

@@ -2,6 +2,7 @@
 // training.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -11,6 +12,7 @@
 #include "backends/cpu/attention/attention.h"
 #include "backends/cpu/common/isa.h"
 #include "backends/cpu/gemm/gemm.h"
+#include "backends/cpu/gemm/row_lanes.h"
 #include "backends/cpu/gemm/tile_gemm.h"
 #include "formats/bf16.h"
 
@@ -174,6 +176,54 @@ TEST(RowDot, sums_have_the_order_of_their_chain) {
               << static_cast<int>(chain) << " " << dtype_name(dtype) << " " << m << " " << r;
         }
       }
+    }
+  }
+}
+
+// Rows as lanes: the sums of dot_rows, of any number of rows, in two calls.
+TEST(RowLanes, sums_have_the_order_of_their_chain) {
+  constexpr int64_t kK = 160, kStride = 171, kRows = 49;
+  auto a = noise(kRows * kK, 1);
+  for (const auto& [chain, dtype] : {std::pair{DotChain::steps, Dtype::f32},
+                                     {DotChain::steps, Dtype::bf16},
+                                     {DotChain::dots, Dtype::bf16}}) {
+    if (chain == DotChain::dots && !has_dot_lanes()) continue;
+    const auto bytes = stored(noise(kRowColumns * kStride, 2), dtype);
+    for (float& x : a) x = f32_from_bf16(bf16_from_f32(x));
+    for (const int64_t m : {1, 15, 16, 17, 33, 49}) {
+      const int64_t n_lanes = (m + kLaneRows - 1) / kLaneRows * kLaneRows;
+      const bool in_pairs = chain == DotChain::dots;
+      std::vector<uint32_t> lanes(static_cast<size_t>(kK * n_lanes));
+      for (int64_t r = 0; r < m; ++r) {
+        for (int64_t k = 0; k < kK; ++k) {
+          const auto bits = std::bit_cast<uint32_t>(a[static_cast<size_t>(r * kK + k)]);
+          uint32_t& word = lanes[static_cast<size_t>((in_pairs ? k / 2 : k) * n_lanes + r)];
+          word = !in_pairs ? bits : k % 2 == 0 ? bits >> 16U : word | bits;
+        }
+      }
+      std::vector<float> c(static_cast<size_t>(m * kRowColumns), NAN), expected = c;
+      RowDot dot{.a = a.data(), .a_stride = kK, .b = bytes.data(), .b_stride = kStride};
+      dot.b_dtype = dtype;
+      dot.c = expected.data();
+      dot.m = m;
+      dot.k = kK;
+      dot.chain = chain;
+      dot_rows(dot);
+      RowLanes product{.a = lanes.data(), .a_stride = n_lanes, .b = bytes.data()};
+      product.b_stride = kStride;
+      product.b_dtype = dtype;
+      product.c = c.data();
+      product.m = m;
+      product.k = 74;
+      product.chain = chain;
+      multiply_lanes(product);
+      product.a = lanes.data() + product.k / (in_pairs ? 2 : 1) * n_lanes;
+      product.b = bytes.data() + product.k * dtype_bytes(dtype);
+      product.k = kK - product.k;
+      product.sum = RowSum::carry;
+      product.ahead = 64;
+      multiply_lanes(product);
+      ASSERT_EQ(c, expected) << static_cast<int>(chain) << " " << dtype_name(dtype) << " " << m;
     }
   }
 }

@@ -24,6 +24,15 @@ struct LineSums {
   int64_t width, channels;
 };
 
+constexpr int64_t kPiece = 32;
+
+// Runs of bytes, from_step apart, to places to_step apart.
+struct Copies {
+  char* to;
+  const char* from;
+  int64_t to_step, from_step, count;
+};
+
 }  // namespace
 }  // namespace octet::cpu
 #endif
@@ -54,6 +63,39 @@ void SumLine(const LineSums& s) {
   is_bf16 ? sum_line<uint16_t, float>(s) : sum_line<float, float>(s);
 }
 
+// Of so many pieces, whose number the compiler knows: a few moves each, no call.
+template <int kPieces>
+HWY_INLINE void copy_pieces(Copies c) {
+  const hn::CappedTag<uint8_t, kPiece> d;
+  for (int64_t i = 0; i < c.count; ++i, c.to += c.to_step, c.from += c.from_step) {
+#pragma GCC unroll 24
+    for (size_t at = 0; at < kPieces * kPiece; at += hn::MaxLanes(d)) {
+      hn::StoreU(hn::LoadU(d, reinterpret_cast<const uint8_t*>(c.from) + at), d,
+                 reinterpret_cast<uint8_t*>(c.to) + at);
+    }
+  }
+}
+
+// `n` bytes each; false: not of a size that is here.
+bool CopyPieces(const Copies& c, int64_t n) {
+  switch (n) {
+    case kPiece:
+      copy_pieces<1>(c);
+      return true;
+    case 3 * kPiece:
+      copy_pieces<3>(c);
+      return true;
+    case 6 * kPiece:
+      copy_pieces<6>(c);
+      return true;
+    case 12 * kPiece:
+      copy_pieces<12>(c);
+      return true;
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace octet::cpu
@@ -63,6 +105,7 @@ HWY_AFTER_NAMESPACE();
 namespace octet::cpu {
 
 HWY_EXPORT(SumLine);
+HWY_EXPORT(CopyPieces);
 
 Inside places_inside(int64_t begin, int64_t step, int64_t n, int64_t extent) {
   if (begin >= 0 && begin + (n - 1) * step < extent) return {0, n};  // of most, without a division
@@ -78,6 +121,35 @@ int64_t rows_of_tile(int64_t row_bytes) {
 
 namespace {
 
+// The first of `n` bytes, and the last: a few moves without a call, which may overlap.
+template <int64_t kBytes>
+void copy_ends(char* to, const char* from, int64_t n) {
+  char first[kBytes], last[kBytes];
+  std::memcpy(first, from, kBytes);
+  std::memcpy(last, from + n - kBytes, kBytes);
+  std::memcpy(to, first, kBytes);
+  std::memcpy(to + n - kBytes, last, kBytes);
+}
+
+void copy_each(Copies c, int64_t n) {
+  if (n % kPiece == 0 && HWY_DYNAMIC_DISPATCH(CopyPieces)(c, n)) return;
+  for (int64_t i = 0; i < c.count; ++i, c.to += c.to_step, c.from += c.from_step) {
+    if (n >= 8 && n < 16) {
+      copy_ends<8>(c.to, c.from, n);
+    } else if (n >= 16 && n < kPiece) {
+      copy_ends<16>(c.to, c.from, n);
+    } else {
+      std::memcpy(c.to, c.from, static_cast<size_t>(n));
+    }
+  }
+}
+
+void clear_each(char* to, int64_t to_step, int64_t count, int64_t n) {
+  static constexpr char kZeros[kPiece] = {};
+  if (n <= kPiece) return copy_each({to, kZeros, to_step, 0, count}, n);
+  for (int64_t i = 0; i < count; ++i, to += to_step) std::memset(to, 0, static_cast<size_t>(n));
+}
+
 class Unfolding {
  public:
   // Windows lie row_elems elements apart.
@@ -88,7 +160,13 @@ class Unfolding {
         window_bytes_(a_.window[0] * a_.window[1] * pixel_bytes_),
         stride_(row_elems * bytes),
         x_(static_cast<const char*>(x)),
-        y_(static_cast<char*>(y)) {}
+        y_(static_cast<char*>(y)) {
+    // Of the columns of windows those that lie inside the picture as a whole.
+    const int64_t reach = a_.picture[1] - (a_.window[1] - 1) * a_.dilation[1] + a_.low[1];
+    first_whole_ = std::min(n_columns_, ceil_div(std::max<int64_t>(0, a_.low[1]), a_.stride[1]));
+    end_whole_ =
+        std::clamp(reach <= 0 ? 0 : ceil_div(reach, a_.stride[1]), first_whole_, n_columns_);
+  }
 
   int64_t row_bytes() const { return n_columns_ * stride_; }
 
@@ -105,45 +183,41 @@ class Unfolding {
            to + i * a_.window[1] * pixel_bytes_);
     }
     if (stride_ == window_bytes_) return;
-    for (int64_t q = 0; q < n_columns_; ++q)
-      std::memset(to + q * stride_ + window_bytes_, 0,
-                  static_cast<size_t>(stride_ - window_bytes_));
+    clear_each(to + window_bytes_, stride_, n_columns_, stride_ - window_bytes_);
   }
 
  private:
   // One line of every window of the row, of a line of the picture or of none.
   void line(const char* from, char* to) const {
-    const int64_t n = a_.window[1], line_bytes = n * pixel_bytes_;
-    for (int64_t q = 0; q < n_columns_; ++q, to += stride_) {
-      const int64_t left = q * a_.stride[1] - a_.low[1];
-      const Inside in =
-          from == nullptr ? Inside{n, n} : places_inside(left, a_.dilation[1], n, a_.picture[1]);
-      if (in.end - in.first < n) std::memset(to, 0, static_cast<size_t>(line_bytes));
-      if (a_.dilation[1] == 1) {
-        copy(to, from, left, {in.first, in.end});
-        continue;
-      }
-      for (int64_t j = in.first; j < in.end; ++j)
-        copy(to, from, left + j * (a_.dilation[1] - 1), {j, j + 1});
+    const int64_t line_bytes = a_.window[1] * pixel_bytes_;
+    if (from == nullptr) return clear_each(to, stride_, n_columns_, line_bytes);
+    if (a_.dilation[1] != 1) return part(from, to, 0, n_columns_);
+    part(from, to, 0, first_whole_);
+    const int64_t step = a_.stride[1] * pixel_bytes_;
+    if (first_whole_ < end_whole_) {
+      copy_each({to + first_whole_ * stride_, from + first_whole_ * step - a_.low[1] * pixel_bytes_,
+                 stride_, step, end_whole_ - first_whole_},
+                line_bytes);
     }
+    part(from, to, end_whole_, n_columns_);
   }
-  // Places that are neighbours in the picture.
-  void copy(char* to, const char* from, int64_t left, Inside in) const {
-    if (in.first == in.end) return;
-    to += in.first * pixel_bytes_;
-    from += (left + in.first) * pixel_bytes_;
-    const int64_t n = (in.end - in.first) * pixel_bytes_;
-    if (n % kPiece != 0 || n > 8 * kPiece) {
-      std::memcpy(to, from, static_cast<size_t>(n));
-      return;
+  // Columns of windows [q, q_end), of any places.
+  void part(const char* from, char* to, int64_t q, int64_t q_end) const {
+    const int64_t n = a_.window[1];
+    for (to += q * stride_; q < q_end; ++q, to += stride_) {
+      const int64_t left = q * a_.stride[1] - a_.low[1];
+      const Inside in = places_inside(left, a_.dilation[1], n, a_.picture[1]);
+      if (in.end - in.first < n) std::memset(to, 0, static_cast<size_t>(n * pixel_bytes_));
+      copy_each(
+          {to + in.first * pixel_bytes_, from + (left + in.first * a_.dilation[1]) * pixel_bytes_,
+           pixel_bytes_, a_.dilation[1] * pixel_bytes_, in.end - in.first},
+          pixel_bytes_);
     }
-    // Copies of a constant size: a few moves, no call.
-    for (int64_t i = 0; i < n; i += kPiece) std::memcpy(to + i, from + i, kPiece);
   }
 
-  static constexpr int64_t kPiece = 32;
   const UnfoldAttrs& a_;
   int64_t n_columns_, pixel_bytes_, window_bytes_, stride_;
+  int64_t first_whole_ = 0, end_whole_ = 0;
   const char* x_;
   char* y_;
 };
@@ -170,7 +244,7 @@ void fold_lines(const Windows& windows, const FoldedBlocks& blocks, In y, Out x,
   const auto kernel = HWY_DYNAMIC_DISPATCH(SumLine);
   const UnfoldAttrs& a = windows.attrs;
   const int64_t line_elems = a.picture[1] * windows.channels;
-  const int64_t picture_elems = a.n_windows(0) * a.n_windows(1) * windows.window_elems();
+  const int64_t picture_elems = a.n_windows(0) * a.n_windows(1) * blocks.row_elems;
   for (int64_t line = lines.begin; line < lines.end; ++line) {
     const int64_t picture = line / a.picture[0], in_picture = line % a.picture[0];
     kernel({.y = offset(y, picture * picture_elems),
@@ -184,9 +258,10 @@ void fold_lines(const Windows& windows, const FoldedBlocks& blocks, In y, Out x,
 
 }  // namespace
 
-FoldedBlocks folded_blocks(const Windows& windows) {
+FoldedBlocks folded_blocks(const Windows& windows, int64_t row_elems) {
   const UnfoldAttrs& a = windows.attrs;
   FoldedBlocks folded;
+  folded.row_elems = std::max(row_elems, windows.window_elems());
   std::vector<std::vector<Holder>> columns;
   for (int64_t pixel = 0; pixel < a.picture[1]; ++pixel) columns.push_back(holders(a, 1, pixel));
   for (int64_t line = 0; line < a.picture[0]; ++line) {
@@ -197,7 +272,7 @@ FoldedBlocks folded_blocks(const Windows& windows) {
         for (const Holder& column : of_pixel) {
           const int64_t window = row.window * a.n_windows(1) + column.window;
           const int64_t place = row.place * a.window[1] + column.place;
-          folded.blocks.push_back((window * a.window[0] * a.window[1] + place) * windows.channels);
+          folded.blocks.push_back(window * folded.row_elems + place * windows.channels);
         }
       }
     }

@@ -29,11 +29,13 @@ int64_t rows_of_tile(int64_t row_bytes);
 void unfold(const Windows& windows, const void* x, void* y, int64_t bytes, ThreadPool& pool);
 
 // Which blocks of a picture's windows are added to each of its pixels: of pixel i those that begin
-// at elements blocks[begins[i]], ... up to begins[i + 1]. Made once for a shape.
+// at elements blocks[begins[i]], ... up to begins[i + 1]. Made once for a shape, whose windows lie
+// row_elems elements apart (0: dense).
 struct FoldedBlocks {
   std::vector<int64_t> blocks, begins;
+  int64_t row_elems = 0;
 };
-FoldedBlocks folded_blocks(const Windows& windows);
+FoldedBlocks folded_blocks(const Windows& windows, int64_t row_elems = 0);
 
 // x [n, height, width, channels] of windows: f32 sums in the order of places, rounded once.
 void fold(const Windows& windows, const FoldedBlocks& blocks, In y, Out x, ThreadPool& pool);

@@ -11,13 +11,14 @@ namespace octet::cpu {
 namespace {
 
 // Windows of a task: enough for the tiles of a product, few enough for a cache.
-constexpr int64_t kTaskRows = 512;
+constexpr int64_t kTaskRows = 512, kWideElems = 512, kWideTaskRows = 256;
 // Runs of tasks whose sums are kept side by side.
 constexpr int64_t kMaxRuns = 32;
 
-// Elements from a window to the next: where it is a row of the first factor, as the library wants
-// it.
+// Elements from a window to the next: where it is a row of the first factor or of the result, as
+// the library wants it.
 int64_t window_row(const ConvolutionSpec& s) {
+  if (s.role == GemmRole::dgrad) return Gemm::whole_row(s.window_elems());
   return round_up(s.window_elems(), s.role == GemmRole::forward ? kTileDepth : 1);
 }
 
@@ -33,6 +34,8 @@ GemmSpec product_of(const ConvolutionSpec& s, int64_t n_pictures) {
   } else if (s.role == GemmRole::wgrad) {
     product.m = s.n_out, product.k = rows;
     product.trans_a = Transpose::yes;
+  } else {
+    product.c_row = window_row(s);
   }
   return product;
 }
@@ -112,10 +115,12 @@ Convolution::Convolution(const ConvolutionSpec& spec, int n_threads)
   State& s = *state_;
   s.spec = spec;
   const int64_t n_pictures = spec.windows.n_pictures;
-  s.n_each = std::clamp<int64_t>(kTaskRows / spec.window_rows(), 1, n_pictures);
+  const bool is_wide = spec.role == GemmRole::dgrad && spec.window_elems() >= kWideElems;
+  const int64_t rows = is_wide ? kWideTaskRows : kTaskRows;
+  s.n_each = std::clamp<int64_t>(rows / spec.window_rows(), 1, n_pictures);
   s.n_tasks = ceil_div(n_pictures, s.n_each);
   s.n_last = n_pictures - (s.n_tasks - 1) * s.n_each;
-  if (spec.role == GemmRole::dgrad) s.folded = folded_blocks(spec.windows);
+  if (spec.role == GemmRole::dgrad) s.folded = folded_blocks(spec.windows, window_row(spec));
   s.n_runs = s.is_wgrad() ? std::min(s.n_tasks, kMaxRuns) : 0;
   for (int thread = 0; thread < n_threads; ++thread) {
     s.products.emplace_back(product_of(spec, s.n_each), 1);

@@ -20,8 +20,6 @@ constexpr int64_t kPackedSliceBytes = int64_t{16} << 20;  // of one packed opera
 // factor stay in the second-level cache.
 constexpr int64_t kRowTileBytes = int64_t{1} << 20;
 constexpr size_t kTileNumberBytes = 64;
-// From so many rows of BF16 on the library's units are faster, though they hold zeros.
-constexpr int64_t kFewBf16Rows = 16;
 
 // Large tiles use the caches best; small products get small tiles, so that every thread has work.
 struct TileSize {
@@ -33,11 +31,18 @@ int64_t padded_columns(int64_t m, int64_t n) {
   const bool is_narrow = n < kTileColumns && m >= kNarrowRows && row_sums() == RowSums::library;
   return round_up(n, is_narrow ? kNarrowColumns : kTileColumns);
 }
+int64_t padded_depth(const GemmSpec& spec, Dtype compute) {
+  const bool is_narrow = spec.tiles == GemmTiles::large && spec.k <= kNarrowDepth;
+  return round_up(spec.k, is_narrow && has_narrow_depth(compute) ? kNarrowDepth : kTileDepth);
+}
 TileSize tile_size(const GemmSpec& spec) {
   const int64_t m = spec.m, n = spec.n, padded = padded_columns(m, n);
   TileSize tile{256, 256};
-  if (spec.tiles == GemmTiles::large)
-    return {std::min<int64_t>(padded <= kTileColumns ? 512 : 256, m), std::min(tile.n, padded)};
+  if (spec.tiles == GemmTiles::large) {
+    const bool is_whole = spec.c_row == padded;
+    return {std::min<int64_t>(padded <= kTileColumns ? 512 : 256, m),
+            is_whole ? padded : std::min(tile.n, padded)};
+  }
   const auto count = [&] { return ceil_div(m, tile.m) * ceil_div(n, tile.n); };
   constexpr int64_t kEnough = 32;
   if (count() < kEnough) tile.m = 128;
@@ -67,11 +72,11 @@ Dtype checked_compute(const GemmSpec& s) {
 
 // The order in which GemmRows gives the bits of many rows, where it is the kernel for these.
 std::optional<DotOrder> few_rows_order(const GemmSpec& spec, Dtype compute) {
-  const bool is_bf16 = compute == Dtype::bf16;
-  if (row_sums() != RowSums::same || spec.m >= (is_bf16 ? kFewBf16Rows : kTileRows)) return {};
+  if (row_sums() != RowSums::same || spec.m >= kTileRows) return {};
   const int64_t k = round_up(spec.k, kTileDepth);
-  const DotOrder order =
-      is_bf16 ? library_dot_order(k) : DotOrder{DotChain::steps, library_sum_order(k)};
+  const DotOrder order = compute == Dtype::bf16 ? library_dot_order(k)
+                                                : DotOrder{DotChain::steps, library_sum_order(k)};
+  if (spec.m >= GemmRows::most_rows(compute, order.chain)) return {};
   return GemmRows::applies(spec, order) ? std::optional(order) : std::nullopt;
 }
 
@@ -140,7 +145,7 @@ struct Gemm::State {
   // The whole tile if it has few columns.
   int64_t column_unit() const { return std::min(cols.tile, kTileColumns); }
   int64_t elem() const { return bytes_of(compute, 1); }
-  int64_t b_tile_bytes() const { return cols.tile * k_padded * elem(); }
+  int64_t b_tile_bytes() const { return cols.tile * round_up(k_padded, kTileDepth) * elem(); }
   int64_t a_row_bytes() const { return k_padded * elem(); }
   uint16_t* codes(const GemmArgs& args) const {
     return reinterpret_cast<uint16_t*>(static_cast<char*>(args.scratch) + a_bytes + b_bytes);
@@ -165,6 +170,7 @@ struct Gemm::State {
   void pack(const GemmArgs& args, const Place& end, const Place& begin, ThreadPool& pool) const;
   const char* row_tile(const GemmArgs& args, int64_t i, int thread) const;
   void multiply(const GemmArgs& args, const Place& place, int thread) const;
+  bool is_whole(const GemmArgs& args, const TileGemm& product) const;
   void finish(const GemmArgs& args, int64_t i, int64_t j, const float* acc, int64_t stride) const;
 };
 
@@ -227,7 +233,7 @@ Gemm::Gemm(const GemmSpec& spec, int n_threads) : state_(std::make_shared<State>
   const TileSize tile = tile_size(spec);
   s.rows = {spec.m, tile.m};
   s.cols = {spec.n, tile.n};
-  s.k_padded = round_up(spec.k, kTileDepth);
+  s.k_padded = padded_depth(spec, s.compute);
   s.acc_bytes = static_cast<size_t>(tile.m * tile.n) * sizeof(float);
   if (spec.k == 0) return;
   if (const auto order = few_rows_order(spec, s.compute)) {
@@ -238,6 +244,10 @@ Gemm::Gemm(const GemmSpec& spec, int n_threads) : state_(std::make_shared<State>
   }
   s.make_tiles();
   s.choose_packing();
+}
+
+int64_t Gemm::whole_row(int64_t n) {
+  return round_up(n, kTileColumns);
 }
 
 size_t Gemm::scratch_bytes() const {
@@ -329,12 +339,12 @@ void Gemm::State::pack(const GemmArgs& args, const Place& end, const Place& begi
 void Gemm::State::finish(const GemmArgs& args, int64_t i, int64_t j, const float* acc,
                          int64_t stride) const {
   const int64_t row = rows.begin(i), col = cols.begin(j);
-  const int64_t at = row * spec.n + col;
+  const int64_t at = row * spec.c_stride() + col;
   GemmEpilogue e;
   e.acc = acc;
   e.acc_stride = stride;
   e.c = offset(Out{args.c, spec.c}, at);
-  e.stride = spec.n;
+  e.stride = spec.c_stride();
   for (const float* factor : {args.scale_a, args.scale_b, args.alpha}) {
     if (factor != nullptr) e.alpha *= *factor;
   }
@@ -357,6 +367,14 @@ const char* Gemm::State::row_tile(const GemmArgs& args, int64_t i, int thread) c
   return to;
 }
 
+// True if the sums are the result as they are, in rows of its length.
+bool Gemm::State::is_whole(const GemmArgs& args, const TileGemm& product) const {
+  const bool is_bare = args.scale_a == nullptr && args.scale_b == nullptr &&
+                       args.alpha == nullptr && !args.bias && !args.addend;
+  return is_bare && spec.c == Dtype::f32 && cols.count() == 1 &&
+         product.shape().n == spec.c_stride();
+}
+
 void Gemm::State::multiply(const GemmArgs& args, const Place& place, int thread) const {
   const auto [i, j, i0, j0] = place;
   char* const scratch = static_cast<char*>(args.scratch);
@@ -368,6 +386,10 @@ void Gemm::State::multiply(const GemmArgs& args, const Place& place, int thread)
       : pack_a     ? scratch + (rows.begin(i) - rows.begin(i0)) * a_row_bytes()
                    : static_cast<const char*>(args.a) + rows.begin(i) * spec.a_stride() * elem();
   const char* const b = scratch + a_bytes + (j - j0) * b_tile_bytes();
+  if (is_whole(args, product)) {
+    float* const c = static_cast<float*>(args.c) + rows.begin(i) * spec.c_stride();
+    return product.run(thread, {a, b, c, mine + acc_bytes});
+  }
   product.run(thread, {a, b, acc, mine + acc_bytes});
   finish(args, i, j, acc, product.shape().n);
 }

@@ -1,7 +1,7 @@
 // Matrix product on the pool:  C [M, N] = scale op(A) op(B) (+ bias row) (+ addend).
-//   op(A) [M, K], op(B) [K, N], C [M, N]: row-major and dense, any sizes (0 included)
-//   A, B: f32, bf16, or 8-bit codes (e4m3, e5m2, hif8)    C: f32 or bf16
-//   a transposed operand is stored as [K, M] or [N, K]    scale = scale_a * scale_b * alpha, f32
+//   op(A) [M, K], op(B) [K, N], C [M, N]: row-major, any sizes (0 included); dense but for a_row
+//   and c_row A, B: f32, bf16, or 8-bit codes (e4m3, e5m2, hif8)    C: f32 or bf16 a transposed
+//   operand is stored as [K, M] or [N, K]    scale = scale_a * scale_b * alpha, f32
 // 8-bit codes decode to bf16, which is exact. Two bf16 operands multiply in bf16 where the machine
 // is fast at it, else both widen to f32; a mixed pair and f32 are true f32 products. Sums are f32;
 // scale, bias and addend come in f32 in that order, with one rounding on store.
@@ -29,10 +29,12 @@ struct GemmSpec {
   GemmTiles tiles = GemmTiles::many;
   int64_t a_row = 0;  // of an A that is not transposed: elements of a row as it lies, zeros behind
                       // K; 0: K
+  int64_t c_row = 0;  // elements of a row of C as it lies, zeros behind N; 0: N
 
   // Elements between the rows of A and B as they lie.
   int64_t a_stride() const { return trans_a == Transpose::yes ? m : std::max(k, a_row); }
   int64_t b_stride() const { return trans_b == Transpose::yes ? k : n; }
+  int64_t c_stride() const { return std::max(n, c_row); }
 };
 
 struct GemmArgs {
@@ -50,6 +52,9 @@ struct GemmArgs {
 
 class Gemm {
  public:
+  // Elements of a row of C, of n columns, that large tiles fill without a copy where C is f32 and
+  // the launch has no scale, bias or addend.
+  static int64_t whole_row(int64_t n);
   // Throws invalid_argument on a type that is not listed above.
   Gemm(const GemmSpec& spec, int n_threads);
 

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "backends/cpu/codec/codec.h"
+#include "backends/cpu/gemm/row_lanes.h"
 #include "backends/cpu/gemm/tile_gemm.h"
 #include "base/error.h"
 #include "formats/table.h"
@@ -10,8 +11,11 @@
 namespace octet::cpu {
 namespace {
 
-constexpr int64_t kDepth = 128;     // rows of op(B) that are packed at a time
-constexpr int64_t kMaxDotRows = 8;  // with more, columns are packed once for all
+constexpr int64_t kDepth = 128;      // rows of op(B) that are packed at a time
+constexpr int64_t kMaxDotRows = 8;   // of a chain of steps; with more, rows are lanes
+constexpr int64_t kMaxPairRows = 2;  // of a chain of dots, where it has an instruction
+// From so many rows of BF16 on the library's units are faster, though they hold zeros.
+constexpr int64_t kFewUnitRows = 16;
 constexpr int64_t kPanelElems = kDepth * kRowColumns;
 // A strip's rows in memory are read side by side. Each goes on in the thread's next strip for at
 // least so many bytes: the machine fetches a page ahead of a reader, but not many rows of one.
@@ -32,12 +36,6 @@ bool ends_in_groups(const DotOrder& order, int64_t k) {
   return true;
 }
 
-bool is_packed(const GemmSpec& spec, const DotOrder& order, int64_t k_padded) {
-  if (spec.trans_b == Transpose::no) return true;
-  return order.chain == DotChain::steps &&
-         (spec.m > kMaxDotRows || !ends_in_groups(order, k_padded));
-}
-
 int64_t columns_apart(const GemmSpec& spec, int n_threads) {
   const int64_t wanted = ceil_div(kStreamBytes, bytes_of(spec.b, spec.b_stride()));
   constexpr int64_t kTilesOfThread = 2;  // so that every thread has work
@@ -52,13 +50,30 @@ bool GemmRows::applies(const GemmSpec& spec, const DotOrder& order) {
   return order.chain == DotChain::steps || spec.trans_b == Transpose::yes;
 }
 
+GemmRows::Kernel GemmRows::kernel_of(const GemmSpec& spec, const DotOrder& order,
+                                     int64_t k_padded) {
+  if (spec.trans_b == Transpose::no) return Kernel::packed;
+  if (order.chain == DotChain::steps) {
+    if (spec.b != Dtype::f32 && !ends_in_groups(order, k_padded)) return Kernel::packed;
+    const bool is_few = spec.m <= kMaxDotRows && ends_in_groups(order, k_padded);
+    return is_few ? Kernel::dots : Kernel::lanes;
+  }
+  const bool is_few = spec.m <= kMaxPairRows || order.chain == DotChain::tiles;
+  return is_few || !has_dot_lanes() ? Kernel::dots : Kernel::lanes;
+}
+
+int64_t GemmRows::most_rows(Dtype compute, DotChain chain) {
+  const bool in_units = compute == Dtype::bf16 && !(chain == DotChain::dots && has_dot_lanes());
+  return in_units ? kFewUnitRows : kTileRows;
+}
+
 GemmRows::GemmRows(const GemmSpec& spec, const DotOrder& order, int n_threads)
     : spec_(spec),
       order_(order),
       n_threads_(n_threads),
       k_padded_(round_up(spec.k, kTileDepth)),
-      packs_(is_packed(spec, order, k_padded_)),
-      apart_(packs_ ? 1 : columns_apart(spec, n_threads)) {}
+      kernel_(kernel_of(spec, order, k_padded_)),
+      apart_(kernel_ == Kernel::packed ? 1 : columns_apart(spec, n_threads)) {}
 
 int64_t GemmRows::strip_bytes() const {
   return aligned(spec_.m * kRowColumns * 4);
@@ -68,13 +83,20 @@ int64_t GemmRows::own_bytes() const {
   return kPanelElems * (4 + 2) + (2 + apart_) * strip_bytes();
 }
 
+int64_t GemmRows::row_bytes() const {
+  return aligned(spec_.m * k_padded_ * 4);
+}
+
+int64_t GemmRows::lane_bytes() const {
+  return kernel_ == Kernel::lanes ? round_up(spec_.m, kLaneRows) * k_padded_ * 4 : 0;
+}
+
 size_t GemmRows::scratch_bytes() const {
-  return static_cast<size_t>(aligned(spec_.m * k_padded_ * 4) + n_threads_ * own_bytes());
+  return static_cast<size_t>(row_bytes() + lane_bytes() + n_threads_ * own_bytes());
 }
 
 GemmRows::Own GemmRows::own(const GemmArgs& args, int thread) const {
-  char* at =
-      static_cast<char*>(args.scratch) + aligned(spec_.m * k_padded_ * 4) + thread * own_bytes();
+  char* at = static_cast<char*>(args.scratch) + row_bytes() + lane_bytes() + thread * own_bytes();
   Own own{};
   own.panel = reinterpret_cast<float*>(at);
   own.decoded = reinterpret_cast<uint16_t*>(at += kPanelElems * 4);
@@ -142,6 +164,26 @@ void GemmRows::pack_a(const GemmArgs& args) const {
   }
 }
 
+// op(A) with its rows side by side, as multiply_lanes reads it.
+void GemmRows::pack_lanes(const GemmArgs& args) const {
+  const bool in_pairs = order_.chain == DotChain::dots;
+  MatrixIn a{{args.a, spec_.a}, spec_.a_stride(), spec_.trans_a};
+  if (is_gemm_operand(spec_.a)) {
+    auto* const decoded = static_cast<uint16_t*>(args.scratch);
+    for (int64_t r = 0; r < spec_.m; ++r) {
+      const auto* const codes = static_cast<const uint8_t*>(args.a) + r * spec_.a_stride();
+      simd_codec(spec_.a).decode_bf16(codes, static_cast<size_t>(spec_.k), decoded + r * spec_.k);
+    }
+    a = {{decoded, Dtype::bf16}, spec_.k, Transpose::no};
+  }
+  // The panel of the transposed matrix.
+  a.transpose = a.transpose == Transpose::yes ? Transpose::no : Transpose::yes;
+  const PanelLayout lanes{round_up(spec_.m, kLaneRows), in_pairs ? 2 : 1, k_padded_,
+                          in_pairs ? Dtype::bf16 : Dtype::f32};
+  pack_panel(a, lanes, {0, spec_.k, 0, spec_.m}, true,
+             static_cast<char*>(args.scratch) + row_bytes());
+}
+
 // The sums of a run into own.run.
 void GemmRows::run_packed(const GemmArgs& args, const Strip& strip, const Depth& depth,
                           const Own& own) const {
@@ -162,37 +204,55 @@ void GemmRows::run_packed(const GemmArgs& args, const Strip& strip, const Depth&
   }
 }
 
+// The product of a from its element k on, which is not of `dot` yet.
+void GemmRows::dot(const GemmArgs& args, int64_t k, RowDot dot) const {
+  if (kernel_ == Kernel::dots) {
+    dot.a = static_cast<const float*>(args.scratch) + k;
+    return dot_rows(dot);
+  }
+  const int64_t n_lanes = round_up(spec_.m, kLaneRows);
+  const int64_t word = order_.chain == DotChain::dots ? k / 2 : k;
+  multiply_lanes({.a = static_cast<const char*>(args.scratch) + row_bytes() + word * n_lanes * 4,
+                  .a_stride = n_lanes,
+                  .b = dot.b,
+                  .b_stride = dot.b_stride,
+                  .b_dtype = dot.b_dtype,
+                  .c = dot.c,
+                  .m = dot.m,
+                  .k = dot.k,
+                  .chain = dot.chain,
+                  .sum = dot.sum,
+                  .ahead = dot.ahead});
+}
+
 // The same of a transposed B: what is whole in memory is read there.
 void GemmRows::run(const GemmArgs& args, const Strip& strip, const Depth& depth,
                    const Own& own) const {
-  const auto* const a = static_cast<const float*>(args.scratch);
-  RowDot dot{.a_stride = k_padded_,
-             .b_dtype = panel_dtype(),
-             .c = own.run,
-             .m = spec_.m,
-             .chain = order_.chain};
+  RowDot part{.a_stride = k_padded_,
+              .b_dtype = panel_dtype(),
+              .c = own.run,
+              .m = spec_.m,
+              .chain = order_.chain};
   int64_t k = depth.begin;
   const bool is_whole = strip.count == kRowColumns && !is_gemm_operand(spec_.b);
   const int64_t k_whole = std::min(depth.end, spec_.k / kDotDepth * kDotDepth);
   if (is_whole && k < k_whole) {
-    dot.a = a + k;
-    dot.b = offset(In{args.b, spec_.b}, strip.begin * spec_.b_stride() + k).data;
-    dot.b_stride = strip.apart * spec_.b_stride();
-    dot.k = k_whole - k;
-    dot.ahead = kFetchAhead;
-    dot_rows(dot);
-    dot.sum = RowSum::carry;
+    part.b = offset(In{args.b, spec_.b}, strip.begin * spec_.b_stride() + k).data;
+    part.b_stride = strip.apart * spec_.b_stride();
+    part.k = k_whole - k;
+    part.ahead = kFetchAhead;
+    dot(args, k, part);
+    part.sum = RowSum::carry;
     k = k_whole;
   }
-  dot.b = own.panel;
-  dot.b_stride = kDepth;
-  dot.ahead = 0;
-  for (; k < depth.end; k += dot.k) {
-    dot.a = a + k;
-    dot.k = std::min(kDepth, depth.end - k);
-    copy(args, strip, {k, k + dot.k}, own);
-    dot_rows(dot);
-    dot.sum = RowSum::carry;
+  part.b = own.panel;
+  part.b_stride = kDepth;
+  part.ahead = 0;
+  for (; k < depth.end; k += part.k) {
+    part.k = std::min(kDepth, depth.end - k);
+    copy(args, strip, {k, k + part.k}, own);
+    dot(args, k, part);
+    part.sum = RowSum::carry;
   }
 }
 
@@ -201,7 +261,7 @@ void GemmRows::multiply(const GemmArgs& args, const Strip& strip, const Own& own
   const int64_t n_elems = spec_.m * kRowColumns;
   for (int64_t begin = 0; begin < k_padded_;) {
     const Depth depth{begin, begin + order_.runs.next(k_padded_ - begin)};
-    packs_ ? run_packed(args, strip, depth, own) : run(args, strip, depth, own);
+    kernel_ == Kernel::packed ? run_packed(args, strip, depth, own) : run(args, strip, depth, own);
     if (begin == 0) {
       std::copy(own.run, own.run + n_elems, own.strip);
     } else {
@@ -230,7 +290,7 @@ void GemmRows::multiply_tile(const GemmArgs& args, int64_t index, const Own& own
 
 void GemmRows::launch(const GemmArgs& args, ThreadPool& pool, const Finish& finish) const {
   CHECK(pool.n_threads() <= n_threads_);
-  pack_a(args);
+  kernel_ == Kernel::lanes ? pack_lanes(args) : pack_a(args);
   for_tiles(pool, ceil_div(spec_.n, columns()), [&](int64_t index, int thread) {
     const Own mine = own(args, thread);
     multiply_tile(args, index, mine);

@@ -1,8 +1,8 @@
 // A matrix product with few rows (gemm.h), as in generation: op(B) is read once, from where it
 // lies, in strips of columns; nothing is packed in memory. A transposed B is multiplied in
-// registers (row_dot.h), decoded in the first-level cache where it is of codes; another one is
-// packed there. Sums have the order of the product with many rows, so a row's bits are the same in
-// both.
+// registers (row_dot.h, row_lanes.h), decoded in the first-level cache where it is of codes;
+// another one is packed there. Sums have the order of the product with many rows, so a row's bits
+// are the same in both.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +17,8 @@ class GemmRows {
  public:
   // True if there is a kernel for the products of `spec`, summed in this order.
   static bool applies(const GemmSpec& spec, const DotOrder& order);
+  // Rows below which it is the faster one, of a product in this type and order.
+  static int64_t most_rows(Dtype compute, DotChain chain);
   // `order` is that of its k, rounded up to kTileDepth.
   GemmRows(const GemmSpec& spec, const DotOrder& order, int n_threads);
 
@@ -40,15 +42,23 @@ class GemmRows {
     float *panel, *run, *strip, *tile;
     uint16_t* decoded;
   };
+  // Ways to read op(B): packed in parts, or a transposed one as it lies, by dot_rows or
+  // multiply_lanes.
+  enum class Kernel : uint8_t { packed, dots, lanes };
+  static Kernel kernel_of(const GemmSpec& spec, const DotOrder& order, int64_t k_padded);
   int64_t strip_bytes() const;
   int64_t own_bytes() const;
   Own own(const GemmArgs& args, int thread) const;
   // Type that a transposed B is multiplied in.
   Dtype panel_dtype() const { return spec_.b == Dtype::f32 ? Dtype::f32 : Dtype::bf16; }
   void pack_a(const GemmArgs& args) const;
+  void pack_lanes(const GemmArgs& args) const;
+  int64_t row_bytes() const;   // of the scratch: op(A) by rows
+  int64_t lane_bytes() const;  // behind them: the same by lanes
   void multiply_tile(const GemmArgs& args, int64_t index, const Own& own) const;
   void multiply(const GemmArgs& args, const Strip& strip, const Own& own) const;
   void run(const GemmArgs& args, const Strip& strip, const Depth& depth, const Own& own) const;
+  void dot(const GemmArgs& args, int64_t k, RowDot dot) const;
   void run_packed(const GemmArgs& args, const Strip& strip, const Depth& depth,
                   const Own& own) const;
   void pack(const GemmArgs& args, const Strip& strip, const Depth& depth, const Own& own) const;
@@ -58,7 +68,7 @@ class GemmRows {
   DotOrder order_;
   int n_threads_;
   int64_t k_padded_;
-  bool packs_ = false;
+  Kernel kernel_ = Kernel::dots;
   int64_t apart_ = 1;  // columns of op(B) between those of a whole strip
 };
 

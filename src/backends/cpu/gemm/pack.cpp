@@ -66,13 +66,13 @@ void transpose_tile(const ByteMatrix& m, typename UintOf<kBytes>::Type* dst) {
   using T = typename UintOf<kBytes>::Type;
   constexpr int64_t side = kSide<kBytes>;
 #if HWY_TARGET == HWY_SCALAR
-  transpose_elements<T>({m.src, nullptr, m.src_stride, 0, side, side}, dst, side);
+  transpose_elements<T>(m, dst, side);
 #else
   constexpr int kLanes = 16 / kBytes;
   const hn::Simd<T, kLanes, 0> d;
   using V = hn::Vec<decltype(d)>;
-  for (int64_t r = 0; r < side; r += kLanes) {
-    for (int64_t c = 0; c < side; c += kLanes) {
+  for (int64_t r = 0; r < m.rows; r += kLanes) {
+    for (int64_t c = 0; c < m.cols; c += kLanes) {
       V a[kLanes], b[kLanes];
       const char* const from = m.src + r * m.src_stride + c * kBytes;
 #pragma GCC unroll 16
@@ -118,7 +118,7 @@ template <int kBytes, bool widen>
 void transpose_matrix(const ByteMatrix& m) {
   using T = typename UintOf<kBytes>::Type;
   constexpr int64_t side = kSide<kBytes>;
-  constexpr int64_t out_bytes = widen ? 4 : kBytes;
+  constexpr int64_t out_bytes = widen ? 4 : kBytes, kLanes = 16 / kBytes;
   HWY_ALIGN T tile[side * side];
   for (int64_t r = 0; r < m.rows; r += side) {
     for (int64_t c = 0; c < m.cols; c += side) {
@@ -128,7 +128,7 @@ void transpose_matrix(const ByteMatrix& m) {
                             m.dst_stride,
                             std::min(side, m.rows - r),
                             std::min(side, m.cols - c)};
-      if (part.rows == side && part.cols == side) {
+      if (part.rows % kLanes == 0 && part.cols % kLanes == 0) {
         transpose_tile<kBytes>(part, tile);
       } else {
         transpose_elements<T>(part, tile, side);
@@ -228,11 +228,10 @@ void pack_pairs(const MatrixIn& b, const PanelLayout& layout, const PanelRange& 
     }
   } else {
     const auto interleave = HWY_DYNAMIC_DISPATCH(InterleavePair);
-    for (int64_t k = r.k_begin; k < r.k_end; k += 2) {
-      interleave(
-          reinterpret_cast<const uint16_t*>(at(b, k, r.n_begin)),
-          k + 1 < r.k_end ? reinterpret_cast<const uint16_t*>(at(b, k + 1, r.n_begin)) : nullptr,
-          reinterpret_cast<uint16_t*>(dst + k / 2 * row_bytes), n);
+    const auto* row = reinterpret_cast<const uint16_t*>(at(b, r.k_begin, r.n_begin));
+    for (int64_t k = r.k_begin; k < r.k_end; k += 2, row += 2 * b.stride) {
+      interleave(row, k + 1 < r.k_end ? row + b.stride : nullptr,
+                 reinterpret_cast<uint16_t*>(dst + k / 2 * row_bytes), n);
     }
   }
   for (int64_t k = r.k_begin / 2; n < layout.width && 2 * k < r.k_end; ++k) {

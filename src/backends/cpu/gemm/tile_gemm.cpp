@@ -37,9 +37,11 @@ std::optional<PanelLayout> panels_of(const dnnl::memory::desc& desc, const TileS
   layout.width = blocking.inner_blks[1];
   layout.interleave = three ? 2 : 1;
   const int64_t block_rows = blocking.inner_blks[0] * layout.interleave;
-  const bool dense = layout.width == std::min(kTileColumns, shape.n) && shape.k % block_rows == 0 &&
+  layout.k_padded = round_up(shape.k, block_rows);
+  const bool dense = layout.width == std::min(kTileColumns, shape.n) &&
+                     (layout.k_padded == shape.k || shape.k == kNarrowDepth) &&
                      blocking.strides[0] == block_rows * layout.width &&
-                     blocking.strides[1] == shape.k * layout.width;
+                     blocking.strides[1] == layout.k_padded * layout.width;
   return dense ? std::optional(layout) : std::nullopt;
 }
 
@@ -213,7 +215,8 @@ class OneThread {
 TileGemm::TileGemm(const TileShape& shape, int n_threads) : state_(std::make_shared<State>()) {
   CHECK(shape.m > 0 && shape.n > 0 && shape.k > 0);
   const bool is_narrow = row_sums() == RowSums::library && shape.n < kTileColumns;
-  CHECK(shape.n % (is_narrow ? kNarrowColumns : kTileColumns) == 0 && shape.k % kTileDepth == 0);
+  CHECK(shape.n % (is_narrow ? kNarrowColumns : kTileColumns) == 0);
+  CHECK(shape.k % kTileDepth == 0 || (shape.k == kNarrowDepth && has_narrow_depth(shape.dtype)));
   const OneThread one;  // the library fixes its own cut when a primitive is made
   State& s = *state_;
   s.shape = shape;
@@ -224,6 +227,13 @@ TileGemm::TileGemm(const TileShape& shape, int n_threads) : state_(std::make_sha
                 "[gemm] the library has no product [{}, {}] x [{}, {}] of {}: {}", shape.m, shape.k,
                 shape.k, shape.n, dtype_name(shape.dtype), error.what());
   }
+}
+
+bool has_narrow_depth(Dtype dtype) {
+  constexpr int kTiles = static_cast<int>(dnnl::cpu_isa::avx512_core_amx);
+  const bool in_tiles =
+      dtype == Dtype::bf16 && (static_cast<int>(dnnl::get_effective_cpu_isa()) & kTiles) == kTiles;
+  return row_sums() == RowSums::library && !in_tiles;
 }
 
 const TileShape& TileGemm::shape() const {

@@ -25,6 +25,8 @@ inline constexpr int64_t kTileColumns = 64;
 inline constexpr int64_t kNarrowColumns = 16;
 inline constexpr int64_t kTileDepth = 32;
 inline constexpr int64_t kTileRows = 64;
+// Products whose k is no more may have this one, where has_narrow_depth says so.
+inline constexpr int64_t kNarrowDepth = 16;
 
 // Sums of a product's last rows. Training keeps the library's way; generation wants the
 // same bits for any number of rows. Scratch and kernel depend on it, so a back end asks for both
@@ -49,6 +51,10 @@ struct TileShape {
   Dtype dtype = Dtype::f32;  // f32 or bf16; bf16 only where bf16_compute_dtype() says so
   bool accumulate = false;
 };
+
+// True if products of this type may have k = kNarrowDepth: not by the tile unit, which multiplies
+// kTileDepth at once.
+bool has_narrow_depth(Dtype dtype);
 
 // The order in which the library adds the k products of an element, found by trying: both kinds of
 // kernel multiply the same numbers, in products of kTileRows x kTileColumns. Not known where no
