@@ -1,4 +1,5 @@
-// Attributes of ops on pictures, and on texts of which a cache or a state goes on; the rest: attrs.h.
+// Attributes of ops on pictures, and of those on texts that a cache or a state keeps; the rest:
+// attrs.h.
 #pragma once
 
 #include "ir/primitive_attrs.h"
