@@ -6,7 +6,9 @@
 #include "base/error.h"
 #include "compile/compose.h"
 #include "compile/update_rules.h"
+#include "ir/builder.h"
 #include "ir/linear_use.h"
+#include "ir/op_def.h"
 #include "passes/autodiff.h"
 #include "passes/freeze.h"
 #include "passes/lora.h"
@@ -128,6 +130,39 @@ void expect_measured_steps(const Recipe& recipe, const Graph& graph) {
 
 }  // namespace
 
+namespace {
+
+// True if the target has no kernel for a node whose floats are f32.
+bool lacks_kernel(const Graph& graph, const Node& node, const Catalogue& catalogue) {
+  Graph one;
+  one.phase = Phase::typed;
+  Builder b(one);
+  ValueIds operands = node.operands;
+  for (ValueId& id : operands) {
+    if (id == kNoValue) continue;
+    TensorType type = graph.type(id);
+    if (is_float(type.dtype)) type.dtype = Dtype::f32;
+    id = b.input(InputKind::batch, fmt::to_string(id), std::move(type));
+  }
+  b.emit(node.op, node.attrs, std::move(operands));
+  return !catalogue.choose(one, one.nodes.front());
+}
+
+}  // namespace
+
+// The model's graph, with the steps of ops that the target lacks and that are expanded there.
+Graph TypedGraphs::built(const BatchSize& size, ForwardKind kind) {
+  Graph graph = options_.forward(size, kind);
+  const auto is_lacking = [&](const Graph& of, const Node& node) {
+    return op_def(node.op).is_expanded && lacks_kernel(of, node, catalogue_);
+  };
+  if (std::ranges::none_of(graph.nodes, [&](const Node& node) { return is_lacking(graph, node); }))
+    return graph;
+  const Pass pass{.name = "expand",
+                  .run = [&](const Graph& whole) { return decompose(whole, is_lacking); }};
+  return run_pass(pass, graph, &log_);
+}
+
 // Logical to Typed, as run and recipe choose.
 std::vector<Pass> TypedGraphs::typing(const RecipeOptions& options) const {
   const Recipe recipe = chosen_recipe(options_.recipe, options);
@@ -197,7 +232,7 @@ const Graph& TypedGraphs::training(const BatchSize& size, StepKind kind) {
   passes.push_back({.name = "simplify", .run = simplify});
   BatchSize trained = size;
   trained.statistics = BatchStatistics::own;
-  const Graph logical = run_passes(options_.forward(trained, ForwardKind::loss), passes, &log_);
+  const Graph logical = run_passes(built(trained, ForwardKind::loss), passes, &log_);
   options_.optim = for_parameters(std::move(options_.optim), logical);
   // Gradients of a model with unit variances are near 1.
   if (options_.optim.stores_scaled() && !find_recipe(options_.recipe).unit_scales) {
@@ -221,7 +256,7 @@ const Graph& TypedGraphs::forward(const BatchSize& size, ForwardKind kind) {
   passes.push_back({.name = "simplify", .run = simplify});
   std::ranges::move(typing(options), std::back_inserter(passes));
   passes.insert(passes.end(), options_.forward_passes.begin(), options_.forward_passes.end());
-  return it->second = run_passes(options_.forward(size, kind), passes, &log_);
+  return it->second = run_passes(built(size, kind), passes, &log_);
 }
 
 }  // namespace octet

@@ -74,6 +74,7 @@ class TypedGraphs {
   PassLog& log() { return log_; }
 
  private:
+  Graph built(const BatchSize& size, ForwardKind kind);
   std::vector<Pass> evaluated_only() const;
   std::vector<Pass> logical(const LoraOptions& lora) const;
   std::vector<Pass> typing(const RecipeOptions& options) const;

@@ -70,11 +70,6 @@ struct AttentionAttrs {
     if (!std::is_const_v<Self> || s.softcap != 0) f("softcap", s.softcap);
   }
 };
-// cache_write: so many entries of so many rows.
-struct CacheAttrs {
-  int64_t batch = 1, capacity = 1;
-  OCTET_ATTRS(CacheAttrs) { f("batch", s.batch), f("capacity", s.capacity); }
-};
 struct GatedActAttrs {
   Activation act = Activation::silu;
   bool amax = false;
@@ -195,6 +190,7 @@ using Attrs =
                  AdamwAttrs, QuantizeAttrs, AmaxScaleAttrs, FakeQuantizeAttrs, AmaxQuantizeAttrs,
                  NormQuantizeAttrs, GatedActQuantizeAttrs, GeluQuantizeAttrs, ShardAttrs,
                  CollectiveAttrs, StoreScaledAttrs, StateAttrs, UpdateAttrs, CrossEntropyAttrs,
-                 PowerAttrs, WindowAttrs, UnfoldAttrs, ConvolutionAttrs, BatchNormAttrs>;
+                 PowerAttrs, WindowAttrs, UnfoldAttrs, ConvolutionAttrs, BatchNormAttrs,
+                 GatedDeltaAttrs>;
 
 }  // namespace octet

@@ -145,6 +145,7 @@ struct OpRow {
   bool is_collective = false;       // between ranks, beside computing
   bool gathers = false;             // each rank's shard -> the whole
   bool scatters = false;            // the whole -> a rank's shard
+  bool is_expanded = false;         // a target that lacks it has its steps before gradients
   bool sums = false;                // of collectives: adds up all ranks' x, or takes their maximum
   UnitScale unit_scale = UnitScale::none;
 

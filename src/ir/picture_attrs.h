@@ -1,4 +1,5 @@
-// Attributes of ops on pictures; the rest: attrs.h.
+// Attributes of ops on pictures, and of those on texts that a cache or a state keeps; the rest:
+// attrs.h.
 #pragma once
 
 #include "ir/primitive_attrs.h"
@@ -34,6 +35,16 @@ struct BatchNormAttrs {
   double eps = 1e-5, momentum = 0.1;
   bool own = true;
   OCTET_ATTRS(BatchNormAttrs) { f("eps", s.eps), f("momentum", s.momentum), f("own", s.own); }
+};
+// cache_write: so many entries of so many rows.
+struct CacheAttrs {
+  int64_t batch = 1, capacity = 1;
+  OCTET_ATTRS(CacheAttrs) { f("batch", s.batch), f("capacity", s.capacity); }
+};
+// gated_delta and its gradient: rows are so many texts, queries and keys have so many heads.
+struct GatedDeltaAttrs {
+  int64_t batch = 1, key_heads = 1;
+  OCTET_ATTRS(GatedDeltaAttrs) { f("batch", s.batch), f("key_heads", s.key_heads); }
 };
 
 }  // namespace octet

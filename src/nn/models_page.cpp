@@ -131,7 +131,8 @@ heads of layers with full attention are read; `per_layer_config`, which transfor
 the latter, must say the same of all of these layers, and rotary positions there are
 `proportional`. `layer_scalar` is not trained. In a cache, layers that share keys and values each
 hold them; tensors of their own keys and values are passed over. `qwen3_5_text` is dense, too: the
-gated delta rule is computed in chunks of 32 tokens by GEMMs in f32, on a CPU and on a GPU. Its
+gated delta rule (`gated_delta`) is computed in f32, in chunks of 32 tokens: on a CPU by a kernel
+that keeps its operands alone for the backward pass, on a GPU by GEMMs, of which much is kept. Its
 state and the last inputs of its convolution are in the cache, so that a token costs one pass of
 one token; a text that goes back to an earlier token (a turn of `generate --chat` that was changed,
 tasks whose texts begin alike) may be read again from its beginning. `layer_types` says which

@@ -19,6 +19,8 @@ void add_losses(Cases& all);
 void add_updates(Cases& all);
 void add_stores(Cases& all);
 void add_collectives(Cases& all);
+// recurrences.cpp
+void add_recurrences(Cases& all);
 // pictures.cpp
 void add_pictures(Cases& all);
 // eight_bit.cpp

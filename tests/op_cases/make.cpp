@@ -111,6 +111,9 @@ std::vector<double> fill_values(const OperandCase& o, std::mt19937_64& random) {
       case Fill::positive:
         values[i] = uniform(random);
         break;
+      case Fill::negative:
+        values[i] = -uniform(random);
+        break;
       case Fill::ids:
         values[i] = integer(0, o.bound - 1);
         break;

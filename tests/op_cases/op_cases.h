@@ -23,6 +23,7 @@ namespace octet::op_cases {
 enum class Fill : uint8_t {
   normal,      // N(0, 1)
   positive,    // [0.25, 2)
+  negative,    // (-2, -0.25]
   wide,        // N(0, 20)
   distinct,    // spread out in a shuffled order: no two equal, none within 0.1 of 0 (for kinks and
                // maxima)

@@ -15,6 +15,7 @@ const Cases& op_cases() {
     add_norms(all);
     add_pictures(all);
     add_attention(all);
+    add_recurrences(all);
     add_activations(all);
     add_losses(all);
     add_scales(all);

@@ -199,26 +199,34 @@ ValueId emit_wide(Builder& b, OpCode op, ValueId x, ValueId y) {
   return b.emit_typed(op, NoAttrs{}, {x, y}, {wide})[0];
 }
 
-Values vjp_of_steps(Builder& b, const VjpCall& call) {
+Values gradients_of_steps(Builder& b, size_t first, std::map<ValueId, ValueId> arriving,
+                          const Values& of) {
   const Graph& graph = b.graph();
-  const size_t first = graph.nodes.size();
-  const ValueId y = op_def(call.node.op).decompose(b, call.node)[0];
-  std::map<ValueId, ValueId> gradients = {{y, call.dresults[0]}};
   for (size_t n = graph.nodes.size(); n-- > first;) {
     const Node step = graph.nodes[n];  // a copy: its gradient appends
-    const auto dy = gradients.find(step.results[0]);
+    const auto dy = arriving.find(step.results[0]);
     const OpDef& def = op_def(step.op);
-    if (dy == gradients.end() || def.vjp == nullptr) continue;
+    if (dy == arriving.end() || def.vjp == nullptr) continue;
     const ValueId dresults[] = {dy->second};
     const Values doperands = def.vjp(b, {.node = step, .dresults = dresults});
     for (size_t i = 0; i < doperands.size(); ++i) {
       if (doperands[i] == kNoValue) continue;
-      const auto [total, is_first] = gradients.try_emplace(step.operands[i], doperands[i]);
+      const auto [total, is_first] = arriving.try_emplace(step.operands[i], doperands[i]);
       if (!is_first) total->second = b.add(total->second, doperands[i]);
     }
   }
-  const auto dx = gradients.find(call.node.operands[0]);
-  return {dx == gradients.end() ? kNoValue : dx->second};
+  Values gradients;
+  for (const ValueId id : of) {
+    const auto found = arriving.find(id);
+    gradients.push_back(found == arriving.end() ? kNoValue : found->second);
+  }
+  return gradients;
+}
+
+Values vjp_of_steps(Builder& b, const VjpCall& call) {
+  const size_t first = b.graph().nodes.size();
+  const ValueId y = op_def(call.node.op).decompose(b, call.node)[0];
+  return gradients_of_steps(b, first, {{y, call.dresults[0]}}, {call.node.operands[0]});
 }
 
 }  // namespace octet::ops

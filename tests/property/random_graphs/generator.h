@@ -194,7 +194,7 @@ class Generator {
 inline const std::vector<RandomGraph>& graphs() {
   static const std::vector<RandomGraph> all = [] {
     std::vector<RandomGraph> result;
-    for (uint64_t seed = 0; seed < 1420; ++seed) {
+    for (uint64_t seed = 0; seed < 1560; ++seed) {
       result.push_back(Generator(seed, static_cast<Kind>(seed % 3)).run());
     }
     return result;

@@ -175,10 +175,12 @@ class Operands {
     x = adapt(x, type.shape);
     if (!plain) return x;
     x = in_bound(x, user);
-    if (o.fill != Fill::positive && o.fill != Fill::derived) return x;
+    const bool is_negative = o.fill == Fill::negative;
+    if (o.fill != Fill::positive && o.fill != Fill::derived && !is_negative) return x;
     x = emit1(OpCode::square, NoAttrs{}, {in_bound(x, OpCode::square)});
     const ValueId quarter = emit1(OpCode::fill, FillAttrs{.shape = type.shape, .value = 0.25}, {});
-    return emit1(OpCode::add, NoAttrs{}, {x, quarter});
+    x = emit1(OpCode::add, NoAttrs{}, {x, quarter});
+    return is_negative ? emit1(OpCode::neg, NoAttrs{}, {x}) : x;
   }
 
  private:

@@ -53,6 +53,27 @@ TEST(Program, accumulation_takes_three_functions_that_share_gradients) {
   EXPECT_FALSE(has_input(first, "adam_m:w0"));
 }
 
+bool has_op(const Plan& plan, OpCode op) {
+  return std::ranges::any_of(plan.graph.nodes, [&](const Node& node) { return node.op == op; });
+}
+
+// Its gradient, which the target has, would be that of the op.
+TEST(Program, steps_of_an_op_that_is_expanded_are_what_is_differentiated) {
+  const ProgramOptions options = small_options("bf16", {.has_recurrence = true});
+  Program whole(options, kNamed);
+  const Plan& step = whole.plan(function::step);
+  EXPECT_TRUE(has_op(step, OpCode::gated_delta));
+  EXPECT_TRUE(has_op(step, OpCode::gated_delta_grad));
+  NamedCatalogue catalogue;
+  catalogue.missing = OpCode::gated_delta;
+  Program expanded(options, catalogue);
+  const Plan& steps = expanded.plan(function::step);
+  EXPECT_FALSE(has_op(steps, OpCode::gated_delta));
+  EXPECT_FALSE(has_op(steps, OpCode::gated_delta_grad));
+  EXPECT_TRUE(has_op(steps, OpCode::batched_gemm));
+  EXPECT_FALSE(has_op(expanded.plan(function::evaluate), OpCode::gated_delta));
+}
+
 TEST(Program, what_has_no_kernel_is_planned_as_its_decomposition) {
   NamedCatalogue catalogue;
   catalogue.missing = OpCode::rms_norm;

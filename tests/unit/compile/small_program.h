@@ -8,6 +8,7 @@ namespace octet::test {
 
 struct SmallModel {
   int layers = 2;
+  bool has_recurrence = false;   // the gated delta rule of a layer's product, as one head
   bool norm_read_twice = false;  // a near miss under the recipes of eight bits
 };
 
@@ -23,8 +24,14 @@ inline Graph small_forward(const SmallModel& model, const BatchSize& size, Forwa
     b.tag.origin = "proj";
     const ValueId w =
         b.input(InputKind::parameter, "w" + std::to_string(layer), real_type({kWidth, kWidth}));
-    x = b.add(model.norm_read_twice ? y : x,
-              b.gemm(y, w, {.trans_b = true, .role = GemmRole::forward}));
+    ValueId product = b.gemm(y, w, {.trans_b = true, .role = GemmRole::forward});
+    if (model.has_recurrence) {
+      const ValueId column = b.slice(product, 1, 0, 1);
+      const ValueId decay = b.neg(b.unary(OpCode::square, column));
+      product = b.emit1(OpCode::gated_delta, GatedDeltaAttrs{.batch = size.batch},
+                        {product, product, product, decay, column});
+    }
+    x = b.add(model.norm_read_twice ? y : x, product);
   }
   b.tag = {.layer = -1, .role = Role::forward, .origin = "head"};
   const ValueId head = b.input(InputKind::parameter, "head", real_type({kClasses, kWidth}));

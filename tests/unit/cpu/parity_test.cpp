@@ -42,6 +42,8 @@ const Bound kBounds[] = {
     {OpCode::batched_gemm, 3e-6},
     {OpCode::attention, 2e-6, {.bf16 = 6e-3, .specials = Special::none}},
     {OpCode::attention_grad, 4e-6, {.floor = 1, .bf16 = 1.2e-2, .specials = Special::none}},
+    {OpCode::gated_delta, 3e-6, {.floor = 1, .specials = Special::none}},
+    {OpCode::gated_delta_grad, 1e-5, {.floor = 1, .specials = Special::none}},
     {OpCode::rms_norm_quantize, 3e-6},
     {OpCode::layer_norm_quantize, 3e-6, {.floor = 1}},
     {OpCode::gated_act_quantize, 3e-7},

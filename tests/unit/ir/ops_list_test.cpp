@@ -41,6 +41,8 @@ TEST(OpList, facts_agree_with_names_and_attributes) {
     EXPECT_EQ(def.takes_layouts, std::holds_alternative<GemmAttrs>(def.attrs()) ||
                                      std::holds_alternative<TransposeAttrs>(def.attrs()))
         << def.name;
+    // A recurrence, which goes on from a state.
+    EXPECT_EQ(def.is_expanded, def.operands.find("state") != kNoSlot) << def.name;
     EXPECT_EQ(def.is_abstract, std::holds_alternative<UpdateAttrs>(def.attrs())) << def.name;
     if (def.is_centred) {
       EXPECT_TRUE(def.is_norm) << def.name;

@@ -1,4 +1,6 @@
 #include "backends/cpu/attention/attention.h"
+#include "backends/cpu/attention/gated_delta.h"
+#include "backends/cpu/bind/codes.h"
 #include "backends/cpu/bind/launch.h"
 #include "backends/cpu/elementwise/reduce.h"
 #include "backends/cpu/loss/cross_entropy.h"
@@ -125,6 +127,74 @@ LaunchFn prepare_attention_grad(const NodeView& view, Context& context) {
                   });
 }
 
+// kFirst: the slot of q, which those of GatedDelta follow.
+template <SlotId kFirst>
+GatedDeltaShape delta_shape(const NodeView& view) {
+  const auto& attrs = view.attrs<GatedDeltaAttrs>();
+  const Shape& q = view.in(kFirst + octet::GatedDelta::q).shape;
+  const int64_t heads = view.in(kFirst + octet::GatedDelta::beta).shape[1];
+  return {.batch = attrs.batch,
+          .seq = q[0] / attrs.batch,
+          .key_heads = attrs.key_heads,
+          .heads = heads,
+          .key_dim = q[1] / attrs.key_heads,
+          .value_dim = view.in(kFirst + octet::GatedDelta::v).shape[1] / heads};
+}
+template <SlotId kFirst>
+bool delta_applies(const NodeView& view) {
+  bool fits = true;
+  for (SlotId i = 0; i < view.node.operands.size(); ++i) {
+    const bool is_float = i != kFirst + octet::GatedDelta::doc_starts;
+    if (is_float && view.has(i)) fits = fits && is_f32_or_bf16(view.in(i).dtype);
+  }
+  for (SlotId i = 0; i < view.node.results.size(); ++i) {
+    if (view.gives(i)) fits = fits && is_f32_or_bf16(view.out(i).dtype);
+  }
+  return fits;
+}
+int64_t delta_scratch(const NodeView& view) {
+  return float_bytes(
+      gated_delta_floats(delta_shape<octet::GatedDelta::q>(view), view.target.n_threads));
+}
+int64_t delta_grad_scratch(const NodeView& view) {
+  return float_bytes(
+      gated_delta_grad_floats(delta_shape<GatedDeltaGrad::q>(view), view.target.n_threads));
+}
+
+GatedDeltaCall delta_call(const Call& call, SlotId first) {
+  using Op = octet::GatedDelta;
+  return {.q = call.in(first + Op::q),
+          .k = call.in(first + Op::k),
+          .v = call.in(first + Op::v),
+          .log_decay = call.in(first + Op::log_decay),
+          .beta = call.in(first + Op::beta),
+          .doc_starts = call.data<int32_t>(first + Op::doc_starts),
+          .scratch = call.scratch<float>()};
+}
+LaunchFn prepare_delta(const NodeView& view, Context& context) {
+  using Op = octet::GatedDelta;
+  return launcher(view, context, [shape = delta_shape<Op::q>(view)](const Call& call) {
+    GatedDeltaCall delta = delta_call(call, Op::q);
+    delta.state = call.in(Op::state);
+    delta.o = call.out(Op::o), delta.next_state = call.out(Op::next_state);
+    gated_delta(shape, delta, call.pool);
+  });
+}
+LaunchFn prepare_delta_grad(const NodeView& view, Context& context) {
+  using Op = GatedDeltaGrad;
+  return launcher(view, context, [shape = delta_shape<Op::q>(view)](const Call& call) {
+    gated_delta_gradient(shape,
+                         {.forward = delta_call(call, Op::q),
+                          .dout = call.in(Op::dout),
+                          .dq = call.out(Op::dq),
+                          .dk = call.out(Op::dk),
+                          .dv = call.out(Op::dv),
+                          .dlog_decay = call.out(Op::dlog_decay),
+                          .dbeta = call.out(Op::dbeta)},
+                         call.pool);
+  });
+}
+
 // Tables of a look-up, its gradient and the loss.
 bool table_is_f32_or_bf16(const NodeView& view) {
   return is_f32_or_bf16(view.in(Lookup::table).dtype) && is_f32_or_bf16(view.out(Lookup::y).dtype);
@@ -220,6 +290,10 @@ const Binding kLayersBindings[] = {
     {{OpCode::attention, "simd", attention_applies, attention_scratch}, prepare_attention},
     {{OpCode::attention_grad, "simd", attention_applies, attention_grad_scratch},
      prepare_attention_grad},
+    {{OpCode::gated_delta, "chunks", delta_applies<octet::GatedDelta::q>, delta_scratch},
+     prepare_delta},
+    {{OpCode::gated_delta_grad, "chunks", delta_applies<GatedDeltaGrad::q>, delta_grad_scratch},
+     prepare_delta_grad},
     {{OpCode::embedding, "simd", table_is_f32_or_bf16}, prepare_embedding},
     {{OpCode::embedding_grad, "simd", table_is_f32_or_bf16, embedding_grad_scratch},
      prepare_embedding_grad},

@@ -246,7 +246,7 @@ void SumLaunch::write(int64_t row, int64_t col, float sum) const {
   } else if (has_blocks()) {
     y = c ? sum + load_value(c, c_at) : sum;
   } else if (!c) {
-    y = scaled_sum(alpha, sum, 0);
+    y = octet::scaled_sum(alpha, sum, 0);
   } else if (args.bias) {
     y = biased_sum(alpha, sum, load_value(c, c_at));
   } else if (c.data == args.y.data || c.dtype != args.y.dtype) {
@@ -256,7 +256,7 @@ void SumLaunch::write(int64_t row, int64_t col, float sum) const {
     y = (stored == Dtype::f32 ? own : decode(stored, encode_half(stored, own))) +
         load_value(c, c_at);
   } else {
-    y = scaled_sum(alpha, sum, load_value(c, c_at));
+    y = octet::scaled_sum(alpha, sum, load_value(c, c_at));
   }
   store_value(args.y, at, y);
 }

@@ -37,7 +37,7 @@ struct CardKernel {
   Takes takes;
   Kernel kernel;
 };
-constexpr CardKernel kKernels[] = {
+constexpr CardKernel kCardKernels[] = {
     {OpCode::gemm, has_few_rows_here, card_few_rows},
     {OpCode::rms_norm, makes_statistics<RmsNorm>, card_rms_norm},
     {OpCode::layer_norm, makes_statistics<LayerNorm>, card_layer_norm},
@@ -56,7 +56,7 @@ Kernel card_kernel(const Graph& graph, const Node& node) {
   if (is_activation(node.op)) return reads_values(graph, node) ? card_activation : nullptr;
   if (is_activation_gradient(node.op))
     return reads_values(graph, node) ? card_activation_grad : nullptr;
-  for (const CardKernel& card : kKernels) {
+  for (const CardKernel& card : kCardKernels) {
     if (card.op == node.op && card.takes(graph, node)) return card.kernel;
   }
   return nullptr;

@@ -7,23 +7,24 @@
 namespace octet::reference {
 namespace {
 
-constexpr size_t kThreads = 256, kEight = 8;
+constexpr size_t kSumThreads = 256, kEachSquares = 8;
 
 // The squares of eight elements: in f32 where no square leaves its range.
 double eight_squares(const float* x) {
   float sum = 0;
-  for (size_t i = 0; i < kEight; ++i) sum = std::fma(x[i], x[i], sum);
+  for (size_t i = 0; i < kEachSquares; ++i) sum = std::fma(x[i], x[i], sum);
   if (sum > 1e-35f && sum < 1e36f) return sum;
   double exact = 0;
-  for (size_t i = 0; i < kEight; ++i) exact = std::fma(double{x[i]}, double{x[i]}, exact);
+  for (size_t i = 0; i < kEachSquares; ++i) exact = std::fma(double{x[i]}, double{x[i]}, exact);
   return exact;
 }
 double chunk_squares(std::span<const float> x) {
-  std::vector<double> threads(kThreads);
-  const size_t n_eights = x.size() / kEight;
-  for (size_t i = 0; i < n_eights; ++i) threads[i % kThreads] += eight_squares(&x[i * kEight]);
-  for (size_t i = n_eights * kEight; i < x.size(); ++i) {
-    double& sum = threads[(i - n_eights * kEight) % kThreads];
+  std::vector<double> threads(kSumThreads);
+  const size_t n_eights = x.size() / kEachSquares;
+  for (size_t i = 0; i < n_eights; ++i)
+    threads[i % kSumThreads] += eight_squares(&x[i * kEachSquares]);
+  for (size_t i = n_eights * kEachSquares; i < x.size(); ++i) {
+    double& sum = threads[(i - n_eights * kEachSquares) % kSumThreads];
     sum = std::fma(double{x[i]}, double{x[i]}, sum);
   }
   return in_order(warp_sums<double>(threads));
