@@ -116,37 +116,26 @@ struct AmaxQuantizeAttrs {
     QuantizeAttrs::fields(s.q, f), f("both", s.both), f("measures", s.measures);
   }
 };
-// An op and the per-tensor quantizer of its result. both: codes by row, and transposed.
-struct NormQuantizeAttrs {
-  NormAttrs norm;
-  QuantizeAttrs q;
-  bool both = false;
-  OCTET_ATTRS(NormQuantizeAttrs) {
-    f("eps", s.norm.eps), QuantizeAttrs::fields(s.q, f), f("both", s.both);
-  }
-};
-// kept_target: of the operands that an activation keeps beside its result, quantized as
-// quantize_groups does; 0: none.
-struct GatedActQuantizeAttrs {
-  GatedActAttrs act;
-  QuantizeAttrs q;
+// A layer, or the gradient of one, and the per-tensor quantizer of its result. both: codes by row,
+// and transposed. kept_target: of the operands that an activation keeps beside its result,
+// quantized as quantize_groups does; 0: none.
+template <typename Layer>
+struct LayerQuantizeAttrs {
+  Layer layer = {};
+  QuantizeAttrs q = {};
   bool both = false;
   double kept_target = 0;
-  OCTET_ATTRS(GatedActQuantizeAttrs) {
-    f("act", s.act.act);
-    QuantizeAttrs::fields(s.q, f), f("both", s.both), f("kept_target", s.kept_target);
+  OCTET_ATTRS(LayerQuantizeAttrs) {
+    Layer::fields(s.layer, [&f](const char* name, auto& value) {
+      if (std::string_view(name) != "amax") f(name, value);
+    });
+    QuantizeAttrs::fields(s.q, f), f("both", s.both);
+    if constexpr (!std::is_same_v<Layer, NormAttrs>) f("kept_target", s.kept_target);
   }
 };
-struct GeluQuantizeAttrs {
-  GeluAttrs act;
-  QuantizeAttrs q;
-  bool both = false;
-  double kept_target = 0;
-  OCTET_ATTRS(GeluQuantizeAttrs) {
-    f("kind", s.act.kind);
-    QuantizeAttrs::fields(s.q, f), f("both", s.both), f("kept_target", s.kept_target);
-  }
-};
+using NormQuantizeAttrs = LayerQuantizeAttrs<NormAttrs>;
+using GatedActQuantizeAttrs = LayerQuantizeAttrs<GatedActAttrs>;
+using GeluQuantizeAttrs = LayerQuantizeAttrs<GeluAttrs>;
 // stream: the parameter's name_hash, and seed: the run's, key the
 // words of stochastic rounding; first: the place of element 0 in the parameter, not 0 in a shard.
 // amax: two more results, of the new weight (OpDef::amax_results).

@@ -89,15 +89,6 @@ struct InplacePair {
   SlotId result = 0, operand = 0;
 };
 
-// Operand `operand` may be quantized; operand `scale` is then its scales, of its scale_type().
-struct ScalePlace {
-  SlotId operand = 0, scale = 0;
-};
-template <typename Op>
-inline constexpr ScalePlace kScaleOfX[] = {{Op::x, Op::x_scale}};
-template <typename Op>
-inline constexpr ScalePlace kScalesOfGate[] = {{Op::gate, Op::gate_scale}, {Op::up, Op::up_scale}};
-
 // The attributes that an op takes, at their defaults.
 template <typename A>
 Attrs default_attrs() {
@@ -121,8 +112,10 @@ struct OpRow {
   uint8_t amax_results = 0;
   // The op, it or another, that gives its results as codes: the first amax_results, or one.
   std::optional<OpCode> quantized = {};
-  SlotId given_scale = kNoSlot;  // of such an op: the scale of the codes, where it is given
-  SlotId addend = kNoSlot;       // added to the first result: where fusing puts the rest of a sum
+  StoreSlots store = {};  // of such an op
+  SlotId kept = kNoSlot;  // of it: the operands at `scales`, each as codes and scales; the first
+  NormSlots norm = {};
+  SlotId addend = kNoSlot;  // added to the first result: where fusing puts the rest of a sum
   // One scale a tensor goes through: elements move unchanged.
   bool moves = false;
   Closeness closeness = Closeness::near;  // of the kernels' results to the reference's
@@ -139,7 +132,6 @@ struct OpRow {
   bool is_view = false;             // of the operand's bytes, where shards are equally long
   bool is_gradient = false;         // of the layer of that name without "_grad"
   bool is_norm = false;             // a norm of rows or its gradient
-  bool is_centred = false;          // of those one that subtracts the mean
   bool is_transcendental = false;   // exp, log and the like, which compress or expand a range
   bool is_quantizer = false;        // (x, scale[]) -> codes
   bool is_collective = false;       // between ranks, beside computing
@@ -151,6 +143,8 @@ struct OpRow {
 
   // How many slots of the results are the op's own; of the two behind them the first.
   constexpr size_t own_results() const { return results.size() - (amax_results > 0 ? 2 : 0); }
+  // True of norms that subtract the mean, and of their gradients.
+  constexpr bool is_centred() const { return norm.mean != kNoSlot; }
 };
 
 // Rules of an op: functions of its family's file.

@@ -91,6 +91,36 @@ struct SlotNeeds {
   LastSlot last = LastSlot::one, last_result = LastSlot::one;
 };
 
+// Operand `operand` may be quantized; operand `scale` is then its scales, of its scale_type().
+struct ScalePlace {
+  SlotId operand = 0, scale = 0;
+};
+template <typename Op>
+inline constexpr ScalePlace kScaleOfX[] = {{Op::x, Op::x_scale}};
+template <typename Op>
+inline constexpr ScalePlace kScalesOfGate[] = {{Op::gate, Op::gate_scale}, {Op::up, Op::up_scale}};
+
+// A per-tensor quantizer that an op has in it, of its first results. Operands: the scale of the
+// codes, where it is given, or a history of maxima. Results: what it makes where no scale is given,
+// and the first codes transposed, behind which those of the next stand.
+struct StoreSlots {
+  SlotId given_scale = kNoSlot, history = kNoSlot;
+  SlotId scale = kNoSlot, nonfinite = kNoSlot, next_history = kNoSlot;
+  SlotId transposed = kNoSlot;
+};
+template <typename Op, SlotId kTransposed = Op::q_transposed>
+inline constexpr StoreSlots kStore = {Op::given_scale, Op::history,      Op::scale,
+                                      Op::nonfinite,   Op::next_history, kTransposed};
+
+// Slots of a norm, also of one with a quantizer in it, beside x and y, and of its gradient beside
+// dy and dx. The statistics are results of a norm and operands of its gradient.
+struct NormSlots {
+  SlotId weight = kNoSlot, bias = kNoSlot;
+  SlotId mean = kNoSlot, rstd = kNoSlot;
+  SlotId known_mean = kNoSlot, known_rstd = kNoSlot;
+  SlotId dbias = kNoSlot;
+};
+
 #define OCTET_LIST(...) __VA_ARGS__
 #define OCTET_TEXT(...) #__VA_ARGS__
 #define OCTET_SLOTS(Op, operand_names, result_names, ...)                                          \

@@ -125,9 +125,9 @@ class SiteFinder {
     if (producer == nullptr || uses_[static_cast<size_t>(x)].size() != site.linears.size()) return;
     const Node& node = *producer;
     if (!is_norm(node.op)) return;
-    static_assert(SlotId{RmsNorm::weight} == SlotId{LayerNorm::weight});
-    site.norm.weight = own_parameter(node.in(LayerNorm::weight));
-    if (op_def(node.op).is_centred) site.norm.bias = own_parameter(node.in(LayerNorm::bias));
+    const NormSlots& at = op_def(node.op).norm;
+    site.norm.weight = own_parameter(node.in(at.weight));
+    site.norm.bias = own_parameter(node.in(at.bias));
   }
 
   void check_patterns() const {

@@ -162,7 +162,7 @@ void EdgeWatch::look(const Plan& plan, const PlanStep& step, bool before) {
   const Node& node = plan.graph.node(step.node);
   if (!before) {
     if (op_def(node.op).is_quantizer) look_at_quantizer(plan, node);
-    if (const ValueId scale = node.in(op_def(node.op).given_scale); scale != kNoValue)
+    if (const ValueId scale = node.in(op_def(node.op).store.given_scale); scale != kNoValue)
       look_at_result(plan, node, node.out(0), scale);
     if (quantized_layer(node.op) != nullptr) look_at_layer(plan, node);
     return;

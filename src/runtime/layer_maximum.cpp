@@ -27,11 +27,11 @@ class LayerOperands {
   }
 
   // An operand that may be quantized.
-  std::vector<float> stored(SlotId slot, SlotId scale_slot) const {
-    std::vector<float> x = values(slot);
-    const TensorType& type = graph_.type(node_.in(slot));
+  std::vector<float> stored(ScalePlace place) const {
+    std::vector<float> x = values(place.operand);
+    const TensorType& type = graph_.type(node_.in(place.operand));
     if (!type.is_scaled()) return x;
-    const std::vector<float> scales = values(scale_slot);
+    const std::vector<float> scales = values(place.scale);
     for (size_t i = 0; i < x.size(); ++i) x[i] *= scales[scale_index(type, i)];
     return x;
   }
@@ -56,14 +56,10 @@ class Maximum {
 };
 
 // RMSNorm is LayerNorm of rows that are taken to have the mean 0.
-template <typename Op>
-double norm_maximum(const LayerOperands& of, double eps, ThreadPool& pool) {
-  constexpr bool kCentred = requires {
-    Op::bias;
-  };
-  const auto x = of.stored(Op::x, Op::x_scale), weight = of.values(Op::weight);
-  std::vector<float> bias;
-  if constexpr (kCentred) bias = of.values(Op::bias);
+template <bool kCentred>
+double norm_maximum(const LayerOperands& of, const OpDef& op, double eps, ThreadPool& pool) {
+  const auto x = of.stored(op.scales[0]);
+  const auto weight = of.values(op.norm.weight), bias = of.values(op.norm.bias);
   const auto cols = static_cast<size_t>(of.cols());
   const auto n_cols = static_cast<double>(cols);
   return largest_of_pieces(pool, x.size() / cols, kPieceRows, [&](size_t first, size_t end) {
@@ -83,13 +79,13 @@ double norm_maximum(const LayerOperands& of, double eps, ThreadPool& pool) {
   });
 }
 
-// Of elements by themselves. Operands are where a gated activation has them.
-double activation_maximum(const LayerOperands& of, RowLayer layer, ThreadPool& pool) {
-  const bool gated = layer == RowLayer::gated_silu;
-  const auto x =
-      gated ? of.stored(GatedAct::gate, GatedAct::gate_scale) : of.stored(Gelu::x, Gelu::x_scale);
+// Of elements by themselves.
+double activation_maximum(const LayerOperands& of, const OpDef& op, RowLayer layer,
+                          ThreadPool& pool) {
+  const bool gated = op.scales.size() > 1;
+  const auto x = of.stored(op.scales[0]);
   std::vector<float> up;
-  if (gated) up = of.stored(GatedAct::up, GatedAct::up_scale);
+  if (gated) up = of.stored(op.scales[1]);
   const size_t n = gated ? std::min(x.size(), up.size()) : x.size();
   return largest_of_pieces(pool, n, kPieceElements, [&](size_t first, size_t end) {
     Maximum maximum;
@@ -102,15 +98,15 @@ double activation_maximum(const LayerOperands& of, RowLayer layer, ThreadPool& p
 
 std::optional<double> layer_maximum(const Graph& graph, const Node& node, const ValueReader& read,
                                     ThreadPool& pool) {
-  const QuantizedLayer* op = quantized_layer(node.op);
-  if (op == nullptr) return std::nullopt;
-  const Attrs layer = split(node.attrs).layer;
+  const OpDef* layer = quantized_layer(node.op);
+  if (layer == nullptr) return std::nullopt;
+  const OpDef& op = op_def(node.op);
+  const Attrs attrs = split(node.attrs).layer;
   const LayerOperands of(graph, node, read);
-  const RowLayer kind = row_layer(op->layer, layer);
-  if (!is_norm(kind)) return activation_maximum(of, kind, pool);
-  const double eps = std::get<NormAttrs>(layer).eps;
-  return kind == RowLayer::layer_norm ? norm_maximum<LayerNorm>(of, eps, pool)
-                                      : norm_maximum<RmsNorm>(of, eps, pool);
+  if (!layer->is_norm) return activation_maximum(of, op, row_layer(layer->code, attrs), pool);
+  const double eps = std::get<NormAttrs>(attrs).eps;
+  return op.is_centred() ? norm_maximum<true>(of, op, eps, pool)
+                         : norm_maximum<false>(of, op, eps, pool);
 }
 
 }  // namespace octet

@@ -822,29 +822,11 @@ KernelSpec rope_whole_spec(const NodeView& view) {
 
 def add_quantized_form(scratch, name, slots, attrs):
     """The op that gives the layer's result as codes."""
-    scratch.edit("src/ir/attrs.h", r"^// stream: the parameter's name_hash", f"""struct {attrs}QuantizeAttrs {{
-  {attrs}Attrs act;
-  QuantizeAttrs q;
-  bool both = false;
-  double kept_target = 0;
-  OCTET_ATTRS({attrs}QuantizeAttrs) {{
-    QuantizeAttrs::fields(s.q, f), f("both", s.both), f("kept_target", s.kept_target);
-  }}
-}};
+    scratch.edit("src/ir/attrs.h", r"GatedActQuantizeAttrs, GeluQuantizeAttrs, ", f"LayerQuantizeAttrs<{attrs}Attrs>, ")
+    scratch.edit("src/ir/ops/ops.def", r"^OP\(gelu_quantize, ", f"""OP({name}_quantize, {slots}Quantize, LayerQuantizeAttrs<{attrs}Attrs>, .is_composed = true,
+   .store = kStore<{slots}Quantize>, .kept = {slots}Quantize::kept_x, .closeness = Closeness::one_code)
 """, "before")
-    scratch.edit("src/ir/attrs.h", r"GatedActQuantizeAttrs, GeluQuantizeAttrs, ", f"{attrs}QuantizeAttrs, ")
-    scratch.edit("src/ir/ops/ops.def", r"^OP\(gelu_quantize, ", f"""OP({name}_quantize, {slots}Quantize, {attrs}QuantizeAttrs, .is_composed = true,
-   .given_scale = {slots}Quantize::given_scale, .closeness = Closeness::one_code)
-""", "before")
-    layers = "src/ir/ops/quantize_layers.cpp"
-    scratch.edit(layers, r"^    layer_row<GeluQuantize>\(OpCode::gelu\),\n", f"    layer_row<{slots}Quantize>(OpCode::{name}),\n")
-    scratch.edit(layers, r"^  const auto& gelu = std::get<GeluQuantizeAttrs>", f"""  if (const auto* act = std::get_if<{attrs}QuantizeAttrs>(&attrs))
-    return {{act->act, act->q, act->both, act->kept_target}};
-""", "before")
-    scratch.edit(layers, r"^  return GeluQuantizeAttrs\{", f"""  if (const auto* act = std::get_if<{attrs}Attrs>(&parts.layer))
-    return {attrs}QuantizeAttrs{{*act, parts.q, parts.both, parts.kept_target}};
-""", "before")
-    scratch.edit(layers, r"^constinit const OpDef defs::gelu_quantize =", f"""constinit const OpDef defs::{name}_quantize =
+    scratch.edit("src/ir/ops/quantize_layers.cpp", r"^constinit const OpDef defs::gelu_quantize =", f"""constinit const OpDef defs::{name}_quantize =
     fused<OpCode::{name}_quantize, {slots}Quantize>(kScaleOfX<{slots}Quantize>);
 """, "before")
 

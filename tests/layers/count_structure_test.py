@@ -40,6 +40,17 @@ class CountStructure(unittest.TestCase):
         self.assertEqual(found("return op == OpCode::pad || op == OpCode::slice;"), {})
         self.assertEqual(found("", ops=OPS.replace("{Unary::x}", "0b1")), {"op masks": 1})
 
+    def test_slots_found_by_text_and_stores_are_found(self):
+        for text in ('def.operands.find("history")', "op_def(op).results.find(name)", 'place(view, operand_slot(view, "mean"))',
+                     "if constexpr (requires { Op::bias; }) f();", "constexpr bool k = requires {\n  Op::bias;\n};"):
+            self.assertEqual(found(text), {"slot strings": 1}, text)
+        for text in ("to.find(from[i].name)", "gradients.find(node.operands[0])", "requires { a.amax; }"):
+            self.assertEqual(found(text), {}, text)
+        twins = "OP(gelu, Gelu, GeluAttrs,\n   .quantized = OpCode::gelu_quantize)\nOP(gelu_quantize, GeluQuantize, A)\nOP(fake_quantize, Unary, A)\n"
+        self.assertEqual(found("", ops=twins), {"twin ops": 1, "stores": 1})
+        self.assertEqual(found("", ops="OP(gemm, Gemm, GemmAttrs, .quantized = OpCode::gemm)\n"), {"stores": 1})
+        self.assertEqual(found("", ops="OP(rope, Rope, A, .amax_results = 1)\nOP(quantize_both, Q, A)\n"), {"twin ops": 1, "stores": 2})
+
     def test_a_fact_has_two_readers_or_a_test(self):
         def lonely(files):
             return [place.split(":")[0] for place in count_structure.lonely_facts({"src/ir/op_def.h": OP_DEF, **files})]

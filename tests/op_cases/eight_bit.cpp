@@ -107,12 +107,12 @@ void add_limited_layers(Cases& all) {
       return fmt::format("{}_limited_{}", op, dtype_name(dtype));
     };
     put_typed(all, named("rms_norm_quantize"), OpCode::rms_norm_quantize,
-              NormQuantizeAttrs{.norm = {}, .q = q}, {tensor(shape), w, none(), given}, {dtype});
+              NormQuantizeAttrs{.layer = {}, .q = q}, {tensor(shape), w, none(), given}, {dtype});
     put_typed(all, named("gated_act_quantize"), OpCode::gated_act_quantize,
-              GatedActQuantizeAttrs{.act = {}, .q = q},
+              GatedActQuantizeAttrs{.layer = {}, .q = q},
               {tensor(shape), tensor(shape), none(), none(), given}, {dtype});
     put_typed(all, named("gelu_quantize"), OpCode::gelu_quantize,
-              GeluQuantizeAttrs{.act = {}, .q = q}, {tensor(shape), none(), given}, {dtype});
+              GeluQuantizeAttrs{.layer = {}, .q = q}, {tensor(shape), none(), given}, {dtype});
   }
 }
 
@@ -263,14 +263,14 @@ void add_stored(Cases& all) {
   put_typed(all, "gelu_stored", OpCode::gelu, gelu, {x, s});
   put_typed(all, "gelu_grad_stored", OpCode::gelu_grad, gelu, {dy, x, s});
   const QuantizeAttrs q;
-  const NormQuantizeAttrs norm_q{.norm = norm, .q = q};
+  const NormQuantizeAttrs norm_q{.layer = norm, .q = q};
   put_typed(all, "rms_norm_quantize_stored", OpCode::rms_norm_quantize, norm_q, {x, w, s},
             {Dtype::e4m3});
   put_typed(all, "rms_norm_quantize_scaled", OpCode::rms_norm_quantize,
-            NormQuantizeAttrs{.norm = {}, .q = q}, {tensor(shape), w, none(), scalar(0.01)},
+            NormQuantizeAttrs{.layer = {}, .q = q}, {tensor(shape), w, none(), scalar(0.01)},
             {Dtype::e4m3});
   put_typed(all, "rms_norm_quantize_plain", OpCode::rms_norm_quantize,
-            NormQuantizeAttrs{.norm = {}, .q = q}, {tensor(shape)}, {Dtype::e4m3});
+            NormQuantizeAttrs{.layer = {}, .q = q}, {tensor(shape)}, {Dtype::e4m3});
   const OperandCase mean = typed(rows, Dtype::f32, Fill::normal), given = scalar(0.01);
   put_typed(all, "rms_norm_known", OpCode::rms_norm, NormAttrs{},
             {tensor(shape), none(), none(), rstd});
@@ -281,24 +281,24 @@ void add_stored(Cases& all) {
   put_typed(all, "rms_norm_quantize_known", OpCode::rms_norm_quantize, norm_q,
             {x, w, s, given, none(), rstd}, {Dtype::e4m3});
   put_typed(all, "rms_norm_quantize_known_plain", OpCode::rms_norm_quantize,
-            NormQuantizeAttrs{.norm = {}, .q = q},
+            NormQuantizeAttrs{.layer = {}, .q = q},
             {tensor(shape), none(), none(), given, none(), rstd}, {Dtype::e4m3});
   put_typed(all, "layer_norm_quantize_known", OpCode::layer_norm_quantize, norm_q,
             {x, w, w, s, given, none(), mean, rstd}, {Dtype::e4m3});
   const OperandCase history = scales({4});
   const ResultType e4m3 = Dtype::e4m3, transposed = e4m3.transposed(16);
   put_typed(all, "rms_norm_quantize_known_transposed", OpCode::rms_norm_quantize,
-            NormQuantizeAttrs{.norm = norm, .q = q}, {x, w, s, given, none(), rstd}, {transposed});
+            NormQuantizeAttrs{.layer = norm, .q = q}, {x, w, s, given, none(), rstd}, {transposed});
   put_typed(all, "layer_norm_quantize_known_transposed", OpCode::layer_norm_quantize,
-            NormQuantizeAttrs{.norm = {}, .q = q},
+            NormQuantizeAttrs{.layer = {}, .q = q},
             {tensor(shape), w, none(), none(), given, none(), mean, rstd}, {transposed});
-  const NormQuantizeAttrs both{.norm = {}, .q = q, .both = true};
+  const NormQuantizeAttrs both{.layer = {}, .q = q, .both = true};
   put_typed(all, "rms_norm_quantize_both", OpCode::rms_norm_quantize, both, {tensor(shape), w},
             {e4m3});
   put_typed(all, "rms_norm_quantize_delayed", OpCode::rms_norm_quantize, both,
             {tensor(shape), w, none(), none(), history}, {e4m3});
   put_typed(all, "layer_norm_quantize_plain", OpCode::layer_norm_quantize,
-            NormQuantizeAttrs{.norm = {}, .q = q}, {tensor(shape)}, {Dtype::e4m3});
+            NormQuantizeAttrs{.layer = {}, .q = q}, {tensor(shape)}, {Dtype::e4m3});
   put_typed(all, "layer_norm_quantize_both", OpCode::layer_norm_quantize, both,
             {tensor(shape), w, w}, {e4m3});
   put_typed(all, "layer_norm_quantize_stored", OpCode::layer_norm_quantize, norm_q, {x, w, w, s},
@@ -307,38 +307,38 @@ void add_stored(Cases& all) {
             {x, none(), none(), s, scalar(0.01)}, {Dtype::e4m3});
   put_typed(all, "layer_norm_quantize_delayed", OpCode::layer_norm_quantize, norm_q,
             {x, w, w, s, none(), history}, {Dtype::e4m3});
-  const GeluQuantizeAttrs gelu_q{.act = gelu, .q = q};
+  const GeluQuantizeAttrs gelu_q{.layer = gelu, .q = q};
   put_typed(all, "gelu_quantize_stored", OpCode::gelu_quantize, gelu_q, {x, s}, {Dtype::e4m3});
   put_typed(all, "gelu_quantize_scaled", OpCode::gelu_quantize, gelu_q, {x, s, scalar(0.5)},
             {Dtype::e4m3});
   put_typed(all, "gelu_quantize_both", OpCode::gelu_quantize,
-            GeluQuantizeAttrs{.act = {.kind = GeluKind::erf}, .q = q, .both = true},
+            GeluQuantizeAttrs{.layer = {.kind = GeluKind::erf}, .q = q, .both = true},
             {tensor(shape)}, {e4m3});
   put_typed(all, "gelu_quantize_delayed", OpCode::gelu_quantize, gelu_q, {x, s, none(), history},
             {Dtype::e4m3});
-  const GatedActQuantizeAttrs act_q{.act = act, .q = q};
+  const GatedActQuantizeAttrs act_q{.layer = act, .q = q};
   put_typed(all, "gated_act_quantize_stored", OpCode::gated_act_quantize, act_q, {x, x, s, s},
             {Dtype::e4m3});
   put_typed(all, "gated_act_quantize_scaled", OpCode::gated_act_quantize, act_q,
             {x, x, s, s, scalar(0.5)}, {Dtype::e4m3});
-  const GatedActQuantizeAttrs one_q{.act = {}, .q = q, .both = true};
+  const GatedActQuantizeAttrs one_q{.layer = {}, .q = q, .both = true};
   put_as_others(all, "gated_act_quantize_one_scale", OpCode::gated_act_quantize, one_q,
                 {x1, x1, one, one, scalar(0.5)}, {e4m3});
   put_as_others(all, "gated_act_quantize_one_scale_own", OpCode::gated_act_quantize, one_q,
                 {x1, x1, one, one}, {e4m3});
   put_typed(all, "gated_act_quantize_plain", OpCode::gated_act_quantize,
-            GatedActQuantizeAttrs{.act = {}, .q = q}, {tensor(shape), tensor(shape)},
+            GatedActQuantizeAttrs{.layer = {}, .q = q}, {tensor(shape), tensor(shape)},
             {Dtype::e4m3});
   put_typed(all, "gated_act_quantize_both", OpCode::gated_act_quantize,
-            GatedActQuantizeAttrs{.act = {}, .q = q, .both = true}, {tensor(shape), tensor(shape)},
-            {e4m3});
+            GatedActQuantizeAttrs{.layer = {}, .q = q, .both = true},
+            {tensor(shape), tensor(shape)}, {e4m3});
   put_typed(all, "gated_act_quantize_delayed", OpCode::gated_act_quantize, act_q,
             {x, x, s, s, none(), history}, {Dtype::e4m3});
   const ResultType groups(x.type), real(Dtype::real);
   const std::vector<ResultType> kept_types{Dtype::e4m3, real, real, real, real, groups};
   std::vector<ResultType> keeps_types = kept_types;
   keeps_types.insert(keeps_types.end(), {real, groups});
-  const GatedActQuantizeAttrs keeps{.act = {}, .q = q, .kept_target = 448};
+  const GatedActQuantizeAttrs keeps{.layer = {}, .q = q, .kept_target = 448};
   const OperandCase gate = tensor({7, 160}, Fill::wide), up = tensor({7, 160});
   put_as_others(all, "gated_act_quantize_kept", OpCode::gated_act_quantize, keeps, {gate, up},
                 keeps_types);
@@ -347,18 +347,18 @@ void add_stored(Cases& all) {
   put_as_others(all, "gated_act_quantize_kept_delayed", OpCode::gated_act_quantize, keeps,
                 {gate, up, none(), none(), none(), history}, keeps_types);
   put_as_others(all, "gelu_quantize_kept", OpCode::gelu_quantize,
-                GeluQuantizeAttrs{.act = {}, .q = q, .kept_target = 448}, {gate}, kept_types);
+                GeluQuantizeAttrs{.layer = {}, .q = q, .kept_target = 448}, {gate}, kept_types);
   const auto put_gradients = [&](const std::string& name, const GatedActQuantizeAttrs& attrs,
                                  const std::vector<OperandCase>& operands) {
     put_typed(all, "gated_act_grad_quantize_" + name, OpCode::gated_act_grad_quantize, attrs,
               operands, {e4m3});
   };
-  const GatedActQuantizeAttrs both_q{.act = act, .q = q, .both = true};
+  const GatedActQuantizeAttrs both_q{.layer = act, .q = q, .both = true};
   put_gradients("stored", both_q, {dy, x, x, s, s});
   put_gradients("by_row", act_q, {dy, x, x, s, s});
   put_gradients("scaled", both_q, {dy, x, x, s, s, scalar(0.5)});
   const OperandCase small = tensor({5, 12});
-  put_gradients("plain", {.act = {}, .q = q, .both = true}, {small, small, small});
+  put_gradients("plain", {.layer = {}, .q = q, .both = true}, {small, small, small});
   put_gradients("one_scale", one_q, {dy, x1, x1, one, one, scalar(0.5)});
   all.back().as_others = true;
   put_gradients("delayed", both_q, {dy, x, x, s, s, none(), history});

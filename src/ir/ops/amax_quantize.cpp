@@ -13,7 +13,7 @@ namespace octet::ops {
 namespace {
 
 constexpr std::string_view kName = "amax_quantize";
-constexpr size_t kHistory = AmaxQuantize::history, kFirstMaximum = AmaxQuantize::maximum;
+constexpr size_t kFirstMaximum = AmaxQuantize::maximum;
 
 Results infer_amax_quantize(const Attrs& attrs, Types in, Said said) {
   const auto& a = std::get<AmaxQuantizeAttrs>(attrs);
@@ -25,35 +25,17 @@ Results infer_amax_quantize(const Attrs& attrs, Types in, Said said) {
     else
       need_float(kName, "amax", maximum, {});
   }
-  const Results quantized{in[0], real({})};
-  const Results codes =
-      quantized_types(a.q, quantized, said_codes(kName, said, a.both, AmaxQuantize::q_transposed));
-  Results results(defs::amax_quantize.results.size(), absent_type());
-  results[AmaxQuantize::q] = codes[0];
-  results[AmaxQuantize::scale] = {Dtype::f32, {}};
-  results[AmaxQuantize::nonfinite] = {Dtype::boolean, {}};
-  if (!absent(in, kHistory)) results[AmaxQuantize::next_history] = next_history(in[kHistory]);
-  if (a.both) results[AmaxQuantize::q_transposed] = codes[1];
-  return results;
+  return infer_store({defs::amax_quantize, a.q, a.both, said}, 1, in[AmaxQuantize::x], in);
 }
 
 Values decompose_amax_quantize(Builder& b, const Node& node, Said said) {
   const auto& a = std::get<AmaxQuantizeAttrs>(node.attrs);
-  const ValueId x = node.in(AmaxQuantize::x), history = node.in(kHistory);
+  const ValueId x = node.in(AmaxQuantize::x);
   Values measured;
   if (a.measures) measured.push_back(x);
   for (size_t i = kFirstMaximum; i < node.operands.size(); ++i)
     measured.push_back(node.operands[i]);
-  const OwnScale own = emit_own_scale(b, scale_attrs(a.q), measured, history);
-  const Values codes = emit_quantize(b, a.q, x, own.scale,
-                                     said_codes(kName, said, a.both, AmaxQuantize::q_transposed));
-  Values results(node.results.size(), kNoValue);
-  results[AmaxQuantize::q] = codes[0];
-  results[AmaxQuantize::scale] = own.scale;
-  results[AmaxQuantize::nonfinite] = own.nonfinite;
-  if (history != kNoValue) results[AmaxQuantize::next_history] = own.next_history;
-  if (a.both) results[AmaxQuantize::q_transposed] = codes[QuantizeBoth::q_transposed];
-  return results;
+  return emit_store(b, node, {defs::amax_quantize, a.q, a.both, said}, {x}, measured);
 }
 
 }  // namespace

@@ -16,18 +16,6 @@
 namespace octet::ops {
 namespace {
 
-// Known mean of a centred norm; kNoValue of others.
-template <typename Op>
-ValueId known_mean(const Node& node) {
-  if constexpr (requires { Op::known_mean; }) return node.in(Op::known_mean);
-  return kNoValue;
-}
-template <typename Op>
-ValueId bias_of(const Node& node) {
-  if constexpr (requires { Op::bias; }) return node.in(Op::bias);
-  return kNoValue;
-}
-
 // Behind the scales of x: all statistics are given, or none.
 template <OpCode C, typename Op>
 bool has_statistics(Types in) {
@@ -46,11 +34,9 @@ Results infer_norm(const Attrs& attrs, Types in) {
   need_matrix(name, "x", in[Op::x]);
   const Shape& x = in[Op::x].shape;
   if (!absent(in, Op::weight)) need_float(name, "weight", in[Op::weight], {x[1]});
-  if constexpr (requires { Op::bias; }) {
-    if (!absent(in, Op::bias)) {
-      if (absent(in, Op::weight)) fail(name, "a bias needs a weight");
-      need_float(name, "bias", in[Op::bias], {x[1]});
-    }
+  if (const SlotId bias = row(C).norm.bias; !absent(in, bias)) {
+    if (absent(in, Op::weight)) fail(name, "a bias needs a weight");
+    need_float(name, "bias", in[bias], {x[1]});
   }
   Results results{real(x)};
   if (!has_statistics<C, Op>(in)) results.resize(op_def(C).own_results(), real({x[0]}));
@@ -102,27 +88,48 @@ ValueId row_mean(Builder& b, ValueId x) {
   return b.scaled(b.reduce_sum(x, {1}), 1 / width);
 }
 
+// kNoValue: x is centred already.
+struct Statistics {
+  ValueId mean = kNoValue, rstd = kNoValue;
+};
+// (x - mean) rstd w + b with the node's w and b, without what is absent.
+ValueId emit_normalized(Builder& b, const Node& node, ValueId x, const Statistics& of) {
+  const NormSlots& at = op_def(node.op).norm;
+  const Shape shape = b.shape(x);
+  if (of.mean != kNoValue) x = b.sub(x, per_row(b, of.mean, shape));
+  ValueId y = b.mul(x, per_row(b, of.rstd, shape));
+  if (!absent(node, at.weight)) y = b.mul(y, per_column(b, node.in(at.weight), shape));
+  if (!absent(node, at.bias)) y = b.add(y, per_column(b, node.in(at.bias), shape));
+  return y;
+}
+
+// x in f32, dequantized where it is quantized.
+ValueId emit_f32(Builder& b, const Node& node) {
+  const ScalePlace place = op_def(node.op).scales[0];
+  const ValueId x = node.in(place.operand);
+  const Dtype f32 = Dtype::f32;
+  if (b.type(x).is_scaled()) return b.dequantize(x, node.in(place.scale), f32);
+  if (b.type(x).dtype == Dtype::f32) return x;
+  return b.cast(x, f32);
+}
+
 ValueId rstd_of(Builder& b, ValueId x, const Attrs& attrs) {
   const ValueId mean_square = row_mean(b, b.unary(OpCode::square, x));
   return b.unary(OpCode::rsqrt, b.plus(mean_square, std::get<NormAttrs>(attrs).eps));
 }
 
-template <typename Op>
 Values decompose_norm(Builder& b, const Node& node) {
-  const ValueId weight = node.in(Op::weight), bias = bias_of<Op>(node);
-  if (!absent(node, Op::known_rstd)) {
-    const ValueId x = emit_f32(b, node, kScaleOfX<Op>[0]);
-    return {emit_normalized(b, {x, known_mean<Op>(node), node.in(Op::known_rstd), weight, bias})};
-  }
+  const OpDef& def = op_def(node.op);
+  if (!absent(node, def.norm.known_rstd)) return {emit_known(b, node)};
   if (reads_quantized(b.graph(), node)) return emit_dequantized(b, node);
-  ValueId x = node.in(Op::x);
+  ValueId x = node.in(def.scales[0].operand);
   Values statistics;
-  if constexpr (requires { Op::mean; }) {
+  if (def.is_centred()) {
     statistics.push_back(row_mean(b, x));
     x = b.sub(x, per_row(b, statistics[0], b.shape(x)));
   }
   statistics.push_back(rstd_of(b, x, node.attrs));
-  Values results{emit_normalized(b, {x, kNoValue, statistics.back(), weight, bias})};
+  Values results{emit_normalized(b, node, x, {.rstd = statistics.back()})};
   results.insert(results.end(), statistics.begin(), statistics.end());
   return results;
 }
@@ -141,9 +148,7 @@ Values emit_without_addend(Builder& b, const Node& node, size_t addend) {
 // rstd * (h - mean(h) - n * mean(h * n)); dw = sum over rows of dy * n, db = that of dy.
 template <typename Op>
 Values decompose_norm_grad(Builder& b, const Node& node, Said said) {
-  constexpr bool kCentred = requires {
-    Op::mean;
-  };
+  const SlotId mean = op_def(node.op).norm.mean;
   if (emits_amax(node.attrs)) return emit_with_amax(b, node, said);
   if (!absent(node, Op::addend)) return emit_without_addend(b, node, Op::addend);
   if (reads_quantized(b.graph(), node)) return emit_dequantized(b, node);
@@ -151,15 +156,15 @@ Values decompose_norm_grad(Builder& b, const Node& node, Said said) {
   const Shape shape = b.shape(dy);
   const ValueId rstd = per_row(b, node.in(Op::rstd), shape);
   ValueId x = node.in(Op::x);
-  if constexpr (kCentred) x = b.sub(x, per_row(b, node.in(Op::mean), shape));
+  if (mean != kNoSlot) x = b.sub(x, per_row(b, node.in(mean), shape));
   const ValueId normal = b.mul(x, rstd);
   const bool weighted = !absent(node, Op::weight);
   const ValueId h = weighted ? b.mul(dy, per_column(b, node.in(Op::weight), shape)) : dy;
   const ValueId along = per_row(b, row_mean(b, b.mul(h, normal)), shape);
-  const ValueId rest = kCentred ? b.sub(h, per_row(b, row_mean(b, h), shape)) : h;
+  const ValueId rest = mean != kNoSlot ? b.sub(h, per_row(b, row_mean(b, h), shape)) : h;
   Values results{b.mul(rstd, b.sub(rest, b.mul(normal, along)))};
   if (weighted) results.push_back(b.reduce_sum(b.mul(dy, normal), {0}));
-  if (weighted && kCentred) results.push_back(b.reduce_sum(dy, {0}));
+  if (weighted && mean != kNoSlot) results.push_back(b.reduce_sum(dy, {0}));
   return results;
 }
 
@@ -170,7 +175,7 @@ template <OpCode C, OpCode Gradient, typename Op>
 constexpr OpDef norm(ScaleFn scale, CostFn cost) {
   return define(C, {.infer = infer_norm<C, Op>,
                     .vjp = vjp_norm<Gradient, Op>,
-                    .decompose = decompose_norm<Op>,
+                    .decompose = decompose_norm,
                     .scale = scale,
                     .cost = cost,
                     .scales = kScaleOfX<Op>});
@@ -187,22 +192,10 @@ constexpr OpDef norm_grad(ScaleFn scale, CostFn cost) {
 
 }  // namespace
 
-ValueId emit_f32(Builder& b, const Node& node, ScalePlace place) {
-  const ValueId x = node.in(place.operand);
-  const Dtype f32 = Dtype::f32;
-  if (b.type(x).is_scaled()) return b.dequantize(x, node.in(place.scale), f32);
-  if (b.type(x).dtype == Dtype::f32) return x;
-  return b.cast(x, f32);
-}
-
-ValueId emit_normalized(Builder& b, const KnownNorm& norm) {
-  const Shape shape = b.shape(norm.x);
-  ValueId y = norm.x;
-  if (norm.mean != kNoValue) y = b.sub(y, per_row(b, norm.mean, shape));
-  y = b.mul(y, per_row(b, norm.rstd, shape));
-  if (norm.weight != kNoValue) y = b.mul(y, per_column(b, norm.weight, shape));
-  if (norm.bias != kNoValue) y = b.add(y, per_column(b, norm.bias, shape));
-  return y;
+ValueId emit_known(Builder& b, const Node& node) {
+  const NormSlots& at = op_def(node.op).norm;
+  return emit_normalized(b, node, emit_f32(b, node),
+                         {.mean = node.in(at.known_mean), .rstd = node.in(at.known_rstd)});
 }
 
 namespace scale {
@@ -233,7 +226,8 @@ Scales norm_gradients(Scaler& s, const ScaleCall& call) {
   Values data = call.data();
   const ValueId to_x = s.multiplier(rstd.log2 + x.log2, rstd.factor, x.factor);
   if (to_x != kNoValue) data[G::rstd] = s.b.rescale(rstd.data, to_x);
-  if constexpr (requires { G::mean; }) data[G::mean] = s.to(call[G::mean], {x.log2, x.factor}).data;
+  if (const SlotId mean = op_def(call.node.op).norm.mean; mean != kNoSlot)
+    data[mean] = s.to(call[mean], {x.log2, x.factor}).data;
   if (has(call, G::addend)) {
     data[G::addend] = s.to(call[G::addend], {dx.log2, factor}).data;
     dx.predicted = with_bias_predicted(dx, call[G::addend]);

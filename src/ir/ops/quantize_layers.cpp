@@ -3,7 +3,9 @@
 // Without a scale the op makes its own: from the amax of its f32 result, or with a history as
 // delayed_scale does. With a scale a norm may be given its statistics too, behind the history: what
 // the same norm of the same x gave before. Otherwise it gives them. An activation may keep its
-// operands in groups beside its result.
+// operands in groups beside its result. Likewise the gradients of a gated activation and the
+// quantizer that both share; they are rounded to dy's type before they are measured and quantized,
+// so the codes are those of the two ops.
 #include "ir/ops/quantize_layers.h"
 
 #include <algorithm>
@@ -14,108 +16,84 @@
 #include "ir/ops/list.h"
 
 namespace octet {
-namespace {
-
-template <typename Op>
-constexpr QuantizedLayer layer_row(OpCode layer) {
-  const OpCode op = *ops::row(layer).quantized;
-  QuantizedLayer row{.op = op,
-                     .layer = layer,
-                     .given_scale = ops::row(op).given_scale,
-                     .history = Op::history,
-                     .known_mean = kNoSlot,
-                     .known_rstd = kNoSlot,
-                     .mean = kNoSlot,
-                     .rstd = kNoSlot,
-                     .next_history = Op::next_history,
-                     .q_transposed = Op::q_transposed};
-  if constexpr (requires { Op::kept_gate; }) row.kept = Op::kept_gate;
-  if constexpr (requires { Op::kept_x; }) row.kept = Op::kept_x;
-  if constexpr (requires { Op::known_mean; }) row.known_mean = Op::known_mean, row.mean = Op::mean;
-  if constexpr (requires { Op::known_rstd; }) row.known_rstd = Op::known_rstd, row.rstd = Op::rstd;
-  static_assert(Op::q == kLayerQ && Op::scale == kLayerScale && Op::nonfinite == kLayerNonfinite);
-  return row;
-}
-
-constexpr QuantizedLayer kLayers[] = {
-    layer_row<RmsNormQuantize>(OpCode::rms_norm),
-    layer_row<LayerNormQuantize>(OpCode::layer_norm),
-    layer_row<GatedActQuantize>(OpCode::gated_act),
-    layer_row<GeluQuantize>(OpCode::gelu),
-};
-
-}  // namespace
 
 RowLayer row_layer(OpCode layer, const Attrs& attrs) {
   const OpDef& def = op_def(layer);
-  if (def.is_norm) return def.is_centred ? RowLayer::layer_norm : RowLayer::rms_norm;
+  if (def.is_norm) return def.is_centred() ? RowLayer::layer_norm : RowLayer::rms_norm;
   const auto* gelu = std::get_if<GeluAttrs>(&attrs);
   if (gelu == nullptr) return RowLayer::gated_silu;
   return gelu->kind == GeluKind::erf ? RowLayer::gelu_erf : RowLayer::gelu_tanh;
 }
 
-const QuantizedLayer* quantized_layer(OpCode op) {
-  const auto* it = std::find_if(std::begin(kLayers), std::end(kLayers),
-                                [&](const QuantizedLayer& row) { return row.op == op; });
-  return it == std::end(kLayers) ? nullptr : it;
+namespace {
+
+// The op whose first results this one gives as codes; nullptr where there is none.
+const OpDef* unquantized(OpCode op) {
+  if (op_def(op).store.given_scale == kNoSlot) return nullptr;
+  const auto* row = std::ranges::find(ops::kRows, std::optional(op), &OpRow::quantized);
+  return row == std::end(ops::kRows) ? nullptr : &op_def(row->code);
+}
+
+struct Split {
+  template <typename Layer>
+  QuantizedLayerAttrs operator()(const LayerQuantizeAttrs<Layer>& a) const {
+    return {a.layer, a.q, a.both, a.kept_target};
+  }
+  QuantizedLayerAttrs operator()(const auto&) const { throw std::bad_variant_access(); }
+};
+
+}  // namespace
+
+const OpDef* quantized_layer(OpCode op) {
+  const OpDef* layer = unquantized(op);
+  return layer != nullptr && is_norm_or_activation(layer->code) ? layer : nullptr;
 }
 
 QuantizedLayerAttrs split(const Attrs& attrs) {
-  if (const auto* norm = std::get_if<NormQuantizeAttrs>(&attrs))
-    return {norm->norm, norm->q, norm->both};
-  if (const auto* act = std::get_if<GatedActQuantizeAttrs>(&attrs))
-    return {act->act, act->q, act->both, act->kept_target};
-  const auto& gelu = std::get<GeluQuantizeAttrs>(attrs);
-  return {gelu.act, gelu.q, gelu.both, gelu.kept_target};
+  return std::visit(Split{}, attrs);
 }
 
 Attrs join(const QuantizedLayerAttrs& parts) {
-  if (const auto* norm = std::get_if<NormAttrs>(&parts.layer))
-    return NormQuantizeAttrs{.norm = *norm, .q = parts.q, .both = parts.both};
-  if (const auto* act = std::get_if<GatedActAttrs>(&parts.layer))
-    return GatedActQuantizeAttrs{*act, parts.q, parts.both, parts.kept_target};
-  return GeluQuantizeAttrs{std::get<GeluAttrs>(parts.layer), parts.q, parts.both,
-                           parts.kept_target};
+  return std::visit(
+      [&]<typename Layer>(const Layer& layer) -> Attrs {
+        using Joined = LayerQuantizeAttrs<Layer>;
+        if constexpr (std::is_constructible_v<Attrs, Joined>) {
+          return Joined{layer, parts.q, parts.both, parts.kept_target};
+        } else {
+          throw std::bad_variant_access();
+        }
+      },
+      parts.layer);
 }
 
 namespace ops {
 namespace {
 
-Types layer_operands(const QuantizedLayer& op, Types in) {
-  return in.first(std::min<size_t>(in.size(), op.given_scale));
+Types layer_operands(const OpDef& op, Types in) {
+  return in.first(std::min<size_t>(in.size(), op.store.given_scale));
 }
 
-// Slots of the statistics that the op has, in order: mean, rstd.
-std::vector<SlotId> known_statistics(const QuantizedLayer& op) {
-  std::vector<SlotId> slots;
-  if (op.known_mean != kNoSlot) slots.push_back(op.known_mean);
-  if (op.known_rstd != kNoSlot) slots.push_back(op.known_rstd);
-  return slots;
-}
-
-void need_statistics(const QuantizedLayer& op, Types in) {
-  const std::string_view name = op_def(op.op).name;
-  const auto slots = known_statistics(op);
+void need_statistics(const OpDef& op, Types in) {
+  std::vector<SlotId> slots = {op.norm.known_mean, op.norm.known_rstd};
+  std::erase(slots, kNoSlot);
   const auto is_given = [&](SlotId slot) { return !absent(in, slot); };
-  if (std::none_of(slots.begin(), slots.end(), is_given)) return;
-  if (absent(in, op.given_scale)) fail(name, "statistics are given with a scale only");
+  if (std::ranges::none_of(slots, is_given)) return;
+  if (absent(in, op.store.given_scale)) fail(op.name, "statistics are given with a scale only");
   for (const SlotId slot : slots) {
-    if (absent(in, slot)) fail(name, "all statistics are given, or none");
-    need_float(name, "statistics", in[slot], {in[0].shape[0]});
+    if (absent(in, slot)) fail(op.name, "all statistics are given, or none");
+    need_float(op.name, "statistics", in[slot], {in[0].shape[0]});
   }
 }
 
 // Nothing is kept of operands that are codes already.
-void add_kept(const QuantizedLayer& op, const QuantizedLayerAttrs& attrs, Types in, Said said,
+void add_kept(const OpDef& op, const QuantizedLayerAttrs& attrs, Types in, Said said,
               Results& results) {
   if (attrs.kept_target == 0) return;
-  const std::string_view name = op_def(op.op).name;
-  const auto places = op_def(op.layer).scales;
   const auto is_kept = [&](ScalePlace place) { return !in[place.operand].is_scaled(); };
-  if (op.kept == kNoSlot || !std::ranges::all_of(places, is_kept))
-    fail(name, "operands are kept in groups of an activation that reads them unquantized");
+  if (op.kept == kNoSlot || !std::ranges::all_of(op.scales, is_kept))
+    fail(op.name, "operands are kept in groups of an activation that reads them unquantized");
   size_t at = op.kept;
-  for (const ScalePlace place : places) {
+  for (const ScalePlace place : op.scales) {
     const Results operand{in[place.operand]};
     const QuantizeAttrs groups{.target = attrs.kept_target};
     const Said kept = said.subspan(std::min(at, said.size()));
@@ -124,57 +102,49 @@ void add_kept(const QuantizedLayer& op, const QuantizedLayerAttrs& attrs, Types 
   }
 }
 
+// How many results the quantizer takes, all of them with one scale.
+ptrdiff_t n_values(const OpDef& layer) {
+  return std::max<ptrdiff_t>(layer.amax_results, 1);
+}
+
 template <OpCode C>
 Results infer_fused(const Attrs& attrs, Types in, Said said) {
-  const QuantizedLayer& op = *quantized_layer(C);
+  const OpDef &op = op_def(C), &layer = *unquantized(C);
   const QuantizedLayerAttrs parts = split(attrs);
-  const auto& [layer, q, both, kept_target] = parts;
-  const Results plain = op_def(op.layer).infer(layer, layer_operands(op, in));
-  const bool given = !absent(in, op.given_scale), delayed = !absent(in, op.history);
-  if (given && delayed) fail(op_def(C).name, "a scale that is given has no history");
+  if (emits_amax(parts.layer)) fail(op.name, "expected amax = false");
+  const Results plain = layer.infer(parts.layer, layer_operands(op, in));
   need_statistics(op, in);
-  const Results quantized{plain[0], given ? in[op.given_scale] : real({})};
-  const Results codes =
-      quantized_types(q, quantized, said_codes(op_def(C).name, said, both, op.q_transposed));
-  Results results(op_def(C).results.size(), absent_type());
-  results[kLayerQ] = codes[0];
-  if (!given) {
-    results[kLayerScale] = {Dtype::f32, {}};
-    results[kLayerNonfinite] = {Dtype::boolean, {}};
-  }
-  if (absent(in, op.known_rstd))
-    std::copy(plain.begin() + 1, plain.end(), results.begin() + kLayerNonfinite + 1);
-  if (delayed) results[op.next_history] = next_history(in[op.history]);
-  if (both) results[op.q_transposed] = codes[1];
+  const ptrdiff_t n = n_values(layer);
+  Results results = infer_store({op, parts.q, parts.both, said}, n, plain[0], in);
+  if (layer.is_gradient && results[0].layout.transposed)
+    fail(op.name, "expected data by row, got {}", to_string(results[0]));
+  if (absent(in, op.norm.known_rstd))
+    std::copy(plain.begin() + n, plain.end(), results.begin() + op.store.nonfinite + 1);
   add_kept(op, parts, in, said, results);
   return results;
 }
 
-// y in f32, of a norm whose statistics are given.
-ValueId emit_known(Builder& b, const Node& node, const QuantizedLayer& op) {
-  const ValueId x = emit_f32(b, node, op_def(op.layer).scales[0]);
-  const bool centred = op_def(op.layer).is_centred;
-  const SlotId weight = centred ? SlotId{LayerNorm::weight} : SlotId{RmsNorm::weight};
-  return emit_normalized(b, {x, node.in(op.known_mean), node.in(op.known_rstd), node.in(weight),
-                             centred ? node.in(LayerNorm::bias) : kNoValue});
-}
-
-// The layer's results in f32; y alone where its statistics are given.
-Values emit_layer(Builder& b, const Node& node, const QuantizedLayer& op, const Attrs& layer) {
-  if (node.in(op.known_rstd) != kNoValue) return {emit_known(b, node, op)};
+// The layer's results in f32, y alone where its statistics are given; gradients as dy is, which
+// they are rounded to before they are measured.
+Values emit_layer(Builder& b, const Node& node, const OpDef& layer, const Attrs& attrs) {
+  const OpDef& op = op_def(node.op);
+  if (!absent(node, op.norm.known_rstd)) return {emit_known(b, node)};
   Values operands = node.operands;
-  operands.resize(std::min<size_t>(operands.size(), op.given_scale));
-  const ResultTypes wide(op_def(op.layer).results.size(), Dtype::f32);
-  return b.emit_typed(op.layer, layer, operands, wide);
+  operands.resize(std::min<size_t>(operands.size(), op.store.given_scale));
+  const Dtype dtype = layer.is_gradient ? b.type(operands.front()).dtype : Dtype::f32;
+  const ResultTypes wide(layer.own_results(), dtype);
+  Values results = b.emit_typed(layer.code, attrs, operands, wide);
+  results.resize(wide.size());
+  return results;
 }
 
 // The op that keeps nothing, and what quantizes its operands in groups.
-Values emit_apart(Builder& b, const Node& node, const QuantizedLayer& op, QuantizedLayerAttrs parts,
-                  Said said) {
+Values emit_apart(Builder& b, const Node& node, QuantizedLayerAttrs parts, Said said) {
+  const OpDef& op = op_def(node.op);
   const QuantizeAttrs groups{.target = std::exchange(parts.kept_target, 0)};
   Values results = b.emit_typed(node.op, join(parts), node.operands, {said.begin(), said.end()});
   results.resize(op.kept, kNoValue);
-  for (const ScalePlace place : op_def(op.layer).scales) {
+  for (const ScalePlace place : op.scales) {
     const Values made = b.emit_typed(OpCode::quantize_groups, groups, {node.in(place.operand)},
                                      {said[results.size()]});
     results.insert(results.end(), made.begin(), made.end());
@@ -182,48 +152,69 @@ Values emit_apart(Builder& b, const Node& node, const QuantizedLayer& op, Quanti
   return results;
 }
 
-template <OpCode C>
 Values decompose_fused(Builder& b, const Node& node, Said said) {
-  const QuantizedLayer& op = *quantized_layer(C);
+  const OpDef &op = op_def(node.op), &layer = *unquantized(node.op);
   const QuantizedLayerAttrs parts = split(node.attrs);
-  const auto& [layer, q, both, kept_target] = parts;
-  if (kept_target > 0) return emit_apart(b, node, op, parts, said);
-  const Values plain = emit_layer(b, node, op, layer);
-  Values results(node.results.size(), kNoValue);
-  ValueId scale = node.in(op.given_scale);
-  if (scale == kNoValue) {
-    const OwnScale own = emit_own_scale(b, scale_attrs(q), {plain[0]}, node.in(op.history));
-    scale = results[kLayerScale] = own.scale;
-    results[kLayerNonfinite] = own.nonfinite;
-    if (own.next_history != kNoValue) results[op.next_history] = own.next_history;
-  }
-  std::copy(plain.begin() + 1, plain.end(), results.begin() + kLayerNonfinite + 1);
-  const Values codes =
-      emit_quantize(b, q, plain[0], scale, said_codes(op_def(C).name, said, both, op.q_transposed));
-  results[kLayerQ] = codes[0];
-  if (both) results[op.q_transposed] = codes[QuantizeBoth::q_transposed];
+  if (parts.kept_target > 0) return emit_apart(b, node, parts, said);
+  const Values plain = emit_layer(b, node, layer, parts.layer);
+  const auto statistics = plain.begin() + n_values(layer);
+  const Values values(plain.begin(), statistics);
+  Values results = emit_store(b, node, {op, parts.q, parts.both, said}, values, values);
+  std::copy(statistics, plain.end(), results.begin() + op.store.nonfinite + 1);
   return results;
 }
 
 template <OpCode C, typename Slots>
 constexpr OpDef fused(std::span<const ScalePlace> scales) {
   return define(C, {.infer = infer_fused<C>,
-                    .decompose = decompose_fused<C>,
+                    .decompose = decompose_fused,
                     .inplace = kShiftedHistory<Slots>,
                     .scales = scales});
 }
 
 }  // namespace
 
-OwnScale emit_own_scale(Builder& b, const AmaxScaleAttrs& attrs, const ValueIds& values,
-                        ValueId history) {
-  const Values amax = b.emit(OpCode::amax, NoAttrs{}, values);
-  if (history == kNoValue) {
-    const ValueId scale = b.emit1(OpCode::quant_scale, attrs, {amax[AmaxOp::amax]});
-    return {scale, amax[AmaxOp::nonfinite], kNoValue};
+Results infer_store(const Store& store, size_t n, const TensorType& x, Types in) {
+  const auto& [op, q, both, said] = store;
+  const StoreSlots& at = op.store;
+  const bool given = !absent(in, at.given_scale), delayed = !absent(in, at.history);
+  if (given && delayed) fail(op.name, "a scale that is given has no history");
+  const Results quantized{x, given ? in[at.given_scale] : real({})};
+  const Results codes =
+      quantized_types(q, quantized, said_codes(op.name, said, both, at.transposed));
+  Results results(op.results.size(), absent_type());
+  std::fill_n(results.begin(), n, codes[0]);
+  if (both) std::fill_n(results.begin() + at.transposed, n, codes[1]);
+  if (given) return results;
+  results[at.scale] = {Dtype::f32, {}};
+  results[at.nonfinite] = {Dtype::boolean, {}};
+  if (delayed) results[at.next_history] = next_history(in[at.history]);
+  return results;
+}
+
+Values emit_store(Builder& b, const Node& node, const Store& store, const Values& values,
+                  const Values& measured) {
+  const StoreSlots& at = store.op.store;
+  Values results(node.results.size(), kNoValue);
+  ValueId scale = node.in(at.given_scale);
+  if (scale == kNoValue) {
+    const Values amax = b.emit(OpCode::amax, NoAttrs{}, measured);
+    Values by = {amax[AmaxOp::amax]};
+    const bool delayed = !absent(node, at.history);
+    if (delayed) by.push_back(node.in(at.history));
+    const Values made =
+        b.emit(delayed ? OpCode::delayed_scale : OpCode::quant_scale, scale_attrs(store.q), by);
+    scale = results[at.scale] = made[QuantScale::scale];
+    results[at.nonfinite] = amax[AmaxOp::nonfinite];
+    if (delayed) results[at.next_history] = made[DelayedScale::next_history];
   }
-  const Values made = b.emit(OpCode::delayed_scale, attrs, {amax[AmaxOp::amax], history});
-  return {made[DelayedScale::scale], amax[AmaxOp::nonfinite], made[DelayedScale::next_history]};
+  const ResultTypes types = said_codes(store.op.name, store.said, store.both, at.transposed);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const Values codes = emit_quantize(b, store.q, values[i], scale, types);
+    results[i] = codes[0];
+    if (store.both) results[at.transposed + i] = codes[QuantizeBoth::q_transposed];
+  }
+  return results;
 }
 
 constinit const OpDef defs::rms_norm_quantize =
@@ -234,6 +225,9 @@ constinit const OpDef defs::gated_act_quantize =
     fused<OpCode::gated_act_quantize, GatedActQuantize>(kScalesOfGate<GatedActQuantize>);
 constinit const OpDef defs::gelu_quantize =
     fused<OpCode::gelu_quantize, GeluQuantize>(kScaleOfX<GeluQuantize>);
+constinit const OpDef defs::gated_act_grad_quantize =
+    fused<OpCode::gated_act_grad_quantize, GatedActGradQuantize>(
+        kScalesOfGate<GatedActGradQuantize>);
 
 }  // namespace ops
 }  // namespace octet

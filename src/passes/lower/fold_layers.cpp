@@ -8,8 +8,8 @@ namespace octet {
 namespace {
 
 // True if the norm of `form` is the same of the same x; weights and quantizers may differ.
-bool same_norm(const QuantizedLayer& op, const Node& a, const Form& form) {
-  const ScalePlace x = op_def(op.layer).scales[0];
+bool same_norm(const Node& a, const Form& form) {
+  const ScalePlace x = op_def(form.op).scales[0];
   return a.op == form.op && a.in(x.operand) == form.operands[x.operand] &&
          a.in(x.scale) == form.operands[x.scale] && split(a.attrs).layer == split(form.attrs).layer;
 }
@@ -24,21 +24,22 @@ bool is_kept_behind(const Matcher& m, ValueId value, NodeId node) {
 }  // namespace
 
 std::optional<Form> fold_known_statistics(const Matcher& m, const Form& form) {
-  const QuantizedLayer* op = quantized_layer(form.op);
-  const bool wants = op != nullptr && op->known_rstd != kNoSlot &&
-                     form.operands[op->given_scale] != kNoValue &&
-                     form.operands[op->known_rstd] == kNoValue;
+  const OpDef& op = op_def(form.op);
+  const NormSlots& at = op.norm;
+  const bool wants = quantized_layer(form.op) != nullptr && at.known_rstd != kNoSlot &&
+                     form.operands[op.store.given_scale] != kNoValue &&
+                     form.operands[at.known_rstd] == kNoValue;
   if (!wants) return std::nullopt;
-  for (const Node* before : m.readers(form.operands[op_def(op->layer).scales[0].operand])) {
-    if (m.id(*before) >= form.last || !same_norm(*op, *before, form)) continue;
-    const ValueId mean = before->out(op->mean), rstd = before->out(op->rstd);
+  for (const Node* before : m.readers(form.operands[op.scales[0].operand])) {
+    if (m.id(*before) >= form.last || !same_norm(*before, form)) continue;
+    const ValueId mean = before->out(at.mean), rstd = before->out(at.rstd);
     const bool is_kept = rstd != kNoValue && is_kept_behind(m, rstd, form.last) &&
                          is_kept_behind(m, mean, form.last);
     if (!is_kept) continue;
     Form result = form;
-    result.operands[op->known_rstd] = rstd;
-    if (mean != kNoValue) result.operands[op->known_mean] = mean;
-    for (const SlotId slot : {op->mean, op->rstd}) {  // its own are gone
+    result.operands[at.known_rstd] = rstd;
+    if (mean != kNoValue) result.operands[at.known_mean] = mean;
+    for (const SlotId slot : {at.mean, at.rstd}) {  // its own are gone
       if (slot < result.results.size()) result.results[slot] = kNoValue;
     }
     return result;
@@ -47,12 +48,12 @@ std::optional<Form> fold_known_statistics(const Matcher& m, const Form& form) {
 }
 
 std::optional<Form> fold_kept_operands(const Matcher& m, const Form& form) {
-  const QuantizedLayer* op = quantized_layer(form.op);
-  if (op == nullptr || op->kept == kNoSlot) return std::nullopt;
+  const OpDef& op = op_def(form.op);
+  if (op.kept == kNoSlot) return std::nullopt;
   QuantizedLayerAttrs attrs = split(form.attrs);
   Form result = form;
-  result.results.resize(op->kept, kNoValue);
-  for (const ScalePlace place : op_def(op->layer).scales) {
+  result.results.resize(op.kept, kNoValue);
+  for (const ScalePlace place : op.scales) {
     const ValueId x = form.operands[place.operand];
     const Node* groups = m.reader(x, OpCode::quantize_groups);
     if (groups == nullptr || groups->tag.role != form.tag.role) return std::nullopt;
@@ -61,7 +62,7 @@ std::optional<Form> fold_kept_operands(const Matcher& m, const Form& form) {
     const bool is_first = attrs.kept_target == 0;
     const bool fits =
         q.has_default_scaling() && kept.in_row_groups() &&
-        (is_first || (attrs.kept_target == q.target && kept == m.type(result.results[op->kept])));
+        (is_first || (attrs.kept_target == q.target && kept == m.type(result.results[op.kept])));
     if (!fits) return std::nullopt;
     attrs.kept_target = q.target;
     result.consumed.push_back(m.id(*groups));

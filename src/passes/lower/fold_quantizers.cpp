@@ -51,16 +51,13 @@ const Node* scale_maker(const Matcher& m, const Node& quantize) {
 
 // The node that makes the scale is now part of the form.
 void make_scale(const Matcher& m, Form& form, const Node& scale, const Node* amax) {
-  const OpDef& def = op_def(form.op);
-  const auto result = [&](std::string_view name) -> ValueId& {
-    return form.results.at(def.results.find(name));
-  };
-  form.operands.at(def.operands.find("history")) = scale.in(DelayedScale::history);
-  result("scale") = scale.out(QuantScale::scale);
-  result("next_history") = scale.out(DelayedScale::next_history);
+  const StoreSlots& at = op_def(form.op).store;
+  form.operands.at(at.history) = scale.in(DelayedScale::history);
+  form.results.at(at.scale) = scale.out(QuantScale::scale);
+  form.results.at(at.next_history) = scale.out(DelayedScale::next_history);
   form.consumed.push_back(m.id(scale));
   if (amax == nullptr) return;
-  result("nonfinite") = amax->out(AmaxOp::nonfinite);
+  form.results.at(at.nonfinite) = amax->out(AmaxOp::nonfinite);
   form.consumed.push_back(m.id(*amax));
 }
 
@@ -119,21 +116,19 @@ bool is_gemm_store(const Matcher& m, const Quantizer& q) {
 
 // A norm that is given its statistics is given the scale of its codes too.
 bool has_known_statistics(const Form& form) {
-  const SlotId rstd = op_def(form.op).operands.find("known_rstd");
+  const SlotId rstd = op_def(form.op).norm.known_rstd;
   return rstd != kNoSlot && form.operands[rstd] != kNoValue;
 }
 
-// Slots of `to` have the names of the op's; of result "q" the transposed codes are "q_transposed".
+// Slots of `to` have the names of the op's.
 Form with_store(const Matcher& m, const Form& form, const OpDef& to, const Quantizer& q) {
   Form result = form;
   change_op(result, to.code,
             to.code == form.op ? form.attrs : join({form.attrs, q.attrs(), q.both()}));
   for (size_t i = 0; i < q.nodes.size(); ++i) {
     result.results[i] = q.nodes[i]->out(Quantize::q);
-    if (q.both()) {
-      const std::string transposed = fmt::format("{}_transposed", to.results[i].name);
-      result.results.at(to.results.find(transposed)) = q.nodes[i]->out(QuantizeBoth::q_transposed);
-    }
+    if (q.both())
+      result.results.at(to.store.transposed + i) = q.nodes[i]->out(QuantizeBoth::q_transposed);
     result.consumed.push_back(m.id(*q.nodes[i]));
   }
   if (q.scale != nullptr) {
@@ -141,7 +136,7 @@ Form with_store(const Matcher& m, const Form& form, const OpDef& to, const Quant
     return result;
   }
   // A scale that is given may be made between the op and its quantizer.
-  result.operands[to.given_scale] = q.front().in(Quantize::scale);
+  result.operands[to.store.given_scale] = q.front().in(Quantize::scale);
   const NodeId first = m.id(*std::ranges::min(q.nodes));
   std::erase(result.consumed, first);
   result.stand_at(first);

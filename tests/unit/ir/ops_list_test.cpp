@@ -44,9 +44,6 @@ TEST(OpList, facts_agree_with_names_and_attributes) {
     // A recurrence, which goes on from a state.
     EXPECT_EQ(def.is_expanded, def.operands.find("state") != kNoSlot) << def.name;
     EXPECT_EQ(def.is_abstract, std::holds_alternative<UpdateAttrs>(def.attrs())) << def.name;
-    if (def.is_centred) {
-      EXPECT_TRUE(def.is_norm) << def.name;
-    }
     if (def.is_view) {
       EXPECT_TRUE(def.moves) << def.name;
     }
@@ -68,8 +65,8 @@ TEST(OpList, facts_agree_with_names_and_attributes) {
       const OpDef* layer = find_op(def.name.substr(0, def.name.size() - 5));
       EXPECT_TRUE(layer != nullptr && layer->unit_scale != UnitScale::none) << def.name;
     }
-    if (def.given_scale != kNoSlot) {
-      EXPECT_TRUE(def.operands[def.given_scale].optional) << def.name;
+    if (def.store.given_scale != kNoSlot) {
+      EXPECT_TRUE(def.operands[def.store.given_scale].optional) << def.name;
     }
   }
 }
@@ -81,10 +78,45 @@ TEST(OpList, an_op_that_gives_codes_has_the_operands_of_the_op_and_the_scale) {
     const OpDef& def = op_def(static_cast<OpCode>(i));
     if (!def.quantized) continue;
     const OpDef& quantized = op_def(*def.quantized);
-    EXPECT_NE(quantized.given_scale, kNoSlot) << def.name;
+    EXPECT_NE(quantized.store.given_scale, kNoSlot) << def.name;
     for (size_t slot = 0; slot < def.operands.size(); ++slot)
       EXPECT_NE(quantized.operands.find(def.operands[slot].name), kNoSlot)
           << def.name << " " << def.operands[slot].name;
+  }
+}
+
+// The places of an op's slots are those of the slots' names: kNoSlot where it has none of them.
+TEST(OpList, facts_say_where_slots_of_that_name_are) {
+  for (int i = 0; i < kOpCount; ++i) {
+    const OpDef& def = op_def(static_cast<OpCode>(i));
+    const SlotList &in = def.operands, &out = def.results;
+    const bool has_rstd = in.find("rstd") != kNoSlot || out.find("rstd") != kNoSlot;
+    const NormSlots& norm = def.norm;
+    EXPECT_EQ(norm.rstd != kNoSlot, has_rstd) << def.name;
+    if (has_rstd) {
+      const SlotList& statistics = def.is_gradient ? in : out;
+      EXPECT_EQ(norm.weight, in.find("weight")) << def.name;
+      EXPECT_EQ(norm.bias, in.find("bias")) << def.name;
+      EXPECT_EQ(norm.mean, statistics.find("mean")) << def.name;
+      EXPECT_EQ(norm.rstd, statistics.find("rstd")) << def.name;
+      EXPECT_EQ(norm.known_mean, in.find("known_mean")) << def.name;
+      EXPECT_EQ(norm.known_rstd, in.find("known_rstd")) << def.name;
+      EXPECT_EQ(norm.dbias, out.find("dbias")) << def.name;
+    }
+    const bool has_quantizer = in.find("history") != kNoSlot && out.find("nonfinite") != kNoSlot;
+    const StoreSlots& store = def.store;
+    EXPECT_EQ(store.history != kNoSlot, has_quantizer) << def.name;
+    if (has_quantizer) {
+      EXPECT_EQ(store.given_scale, in.find("given_scale")) << def.name;
+      EXPECT_EQ(store.history, in.find("history")) << def.name;
+      EXPECT_EQ(store.scale, out.find("scale")) << def.name;
+      EXPECT_EQ(store.nonfinite, out.find("nonfinite")) << def.name;
+      EXPECT_EQ(store.next_history, out.find("next_history")) << def.name;
+      EXPECT_EQ(store.transposed, out.find(std::string(out[0].name) + "_transposed")) << def.name;
+    }
+    SlotId kept = 0;
+    while (kept < out.size() && !out[kept].name.starts_with("kept_")) ++kept;
+    EXPECT_EQ(def.kept, kept < out.size() ? kept : kNoSlot) << def.name;
   }
 }
 

@@ -30,6 +30,11 @@ inline int64_t group_size(const NodeView& view) {
   return view.in(op_def(view.node.op).scales[0].operand).granularity.size;
 }
 
+// Of a norm or its gradient, alone or with a quantizer.
+inline NormKind norm_kind(const NodeView& view) {
+  return op_def(view.node.op).is_centred() ? NormKind::layer : NormKind::rms;
+}
+
 // True if those of the first n operands that may be quantized are so alike, in groups along the
 // rows or not at all, and all others f32 or bf16 (row_layers.cpp).
 bool operands_apply(const NodeView& view, size_t n);

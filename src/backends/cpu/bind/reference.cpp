@@ -18,8 +18,8 @@ bool has_block_scales(const NodeView& view) {
 // is, or a product that is stored as codes.
 bool has_one_scale(const NodeView& view) {
   const OpDef& def = op_def(view.node.op);
-  if (def.takes_factors) return view.has(def.given_scale);
-  const bool is_layer = def.saves || def.given_scale != kNoSlot;
+  if (def.takes_factors) return view.has(def.store.given_scale);
+  const bool is_layer = def.saves || def.store.given_scale != kNoSlot;
   return is_layer && std::ranges::any_of(def.scales, [&](ScalePlace place) {
            const TensorType& type = view.in(place.operand);
            return type.is_scaled() && !is_in_groups(type);

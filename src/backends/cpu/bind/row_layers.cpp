@@ -92,12 +92,11 @@ LaunchFn prepare_activation_grad(const NodeView& view, Context& context) {
 }
 
 bool fused_applies(const NodeView& view) {
-  const QuantizedLayer& op = *quantized_layer(view.node.op);
-  const OpDef& layer = op_def(op.layer);
-  const QuantizedLayerAttrs attrs = split(view.node.attrs);
-  if (attrs.kept_target > 0) return false;
-  if (!operands_apply(view, layer.operands.size())) return false;
-  for (const SlotId slot : {op.given_scale, op.history, op.known_mean, op.known_rstd}) {
+  const OpDef& op = op_def(view.node.op);
+  if (split(view.node.attrs).kept_target > 0) return false;
+  if (!operands_apply(view, quantized_layer(op.code)->operands.size())) return false;
+  for (const SlotId slot :
+       {op.store.given_scale, op.store.history, op.norm.known_mean, op.norm.known_rstd}) {
     if (!view.in_is(slot, {Dtype::f32})) return false;
   }
   return has_codec(view.out(kLayerQ).dtype);
@@ -116,28 +115,27 @@ int64_t fused_bytes(const NodeView& view) {
 class Fused {
  public:
   explicit Fused(const NodeView& view)
-      : op_(*quantized_layer(view.node.op)),
+      : at_(op_def(view.node.op).store),
         q_(split(view.node.attrs).q),
-        codes_(
-            view, q_,
-            split(view.node.attrs).both ? std::optional<SlotId>(op_.q_transposed) : std::nullopt),
-        given_(view.has(op_.given_scale)),
-        history_(view.has(op_.history) ? view.in(op_.history).n_elems() : 0) {}
+        codes_(view, q_,
+               split(view.node.attrs).both ? std::optional(at_.transposed) : std::nullopt),
+        given_(view.has(at_.given_scale)),
+        history_(view.has(at_.history) ? view.in(at_.history).n_elems() : 0) {}
 
   OwnScale own(const Call& call) const {
     if (given_) return {};
     return {
         .target = static_cast<float>(q_.target),
-        .scale = call.result<float>(kLayerScale),
-        .nonfinite = call.result<uint8_t>(kLayerNonfinite),
-        .history = {call.data<float>(op_.history), call.result<float>(op_.next_history), history_}};
+        .scale = call.result<float>(at_.scale),
+        .nonfinite = call.result<uint8_t>(at_.nonfinite),
+        .history = {call.data<float>(at_.history), call.result<float>(at_.next_history), history_}};
   }
   TensorCodes codes(const Call& call) const {
-    return codes_.at(call, given_ ? *call.data<float>(op_.given_scale) : 1.0f);
+    return codes_.at(call, given_ ? *call.data<float>(at_.given_scale) : 1.0f);
   }
 
  private:
-  const QuantizedLayer& op_;
+  const StoreSlots& at_;
   QuantizeAttrs q_;
   CodesOf codes_;
   bool given_;
@@ -145,22 +143,19 @@ class Fused {
 };
 
 LaunchFn prepare_norm_quantize(const NodeView& view, Context& context) {
-  static_assert(int{RmsNormQuantize::weight} == int{LayerNormQuantize::weight});
-  const QuantizedLayer& op = *quantized_layer(view.node.op);
-  const bool is_layer = op_def(op.layer).is_centred;
   return launcher(view, context,
-                  [from = StoredOperands(view), fused = Fused(view), &op, is_layer,
-                   shape = shape_of(view)](const Call& call) {
+                  [from = StoredOperands(view), fused = Fused(view), kind = norm_kind(view),
+                   &at = op_def(view.node.op).norm, shape = shape_of(view)](const Call& call) {
                     norm_quantize(
-                        {.kind = is_layer ? NormKind::layer : NormKind::rms,
+                        {.kind = kind,
                          .x = from.at(call, 0),
-                         .weight = call.in(LayerNormQuantize::weight),
-                         .bias = call.in(is_layer ? SlotId{LayerNormQuantize::bias} : kNoSlot),
-                         .eps = static_cast<float>(call.attrs<NormQuantizeAttrs>().norm.eps),
-                         .mean = call.result<float>(op.mean),
-                         .rstd = call.result<float>(op.rstd),
-                         .known_mean = call.data<float>(op.known_mean),
-                         .known_rstd = call.data<float>(op.known_rstd),
+                         .weight = call.in(at.weight),
+                         .bias = call.in(at.bias),
+                         .eps = static_cast<float>(call.attrs<NormQuantizeAttrs>().layer.eps),
+                         .mean = call.result<float>(at.mean),
+                         .rstd = call.result<float>(at.rstd),
+                         .known_mean = call.data<float>(at.known_mean),
+                         .known_rstd = call.data<float>(at.known_rstd),
                          .own = fused.own(call),
                          .out = fused.codes(call)},
                         shape, call.scratch<float>(), call.pool);
@@ -168,7 +163,7 @@ LaunchFn prepare_norm_quantize(const NodeView& view, Context& context) {
 }
 
 LaunchFn prepare_activation_quantize(const NodeView& view, Context& context) {
-  const OpCode op = quantized_layer(view.node.op)->layer;
+  const OpCode op = quantized_layer(view.node.op)->code;
   return launcher(
       view, context,
       [from = StoredOperands(view), fused = Fused(view),
@@ -194,10 +189,9 @@ std::span<const Binding> row_layer_bindings() {
         rows.push_back({{op, "simd", all_f32_or_bf16}, prepare});
         rows.push_back({{op, "codes", reads_codes, span_bytes}, prepare});
       }
-      if (const QuantizedLayer* layer = quantized_layer(op)) {
-        rows.push_back(
-            {{op, "simd", fused_applies, fused_bytes},
-             is_norm(layer->layer) ? prepare_norm_quantize : prepare_activation_quantize});
+      if (const OpDef* layer = quantized_layer(op)) {
+        rows.push_back({{op, "simd", fused_applies, fused_bytes},
+                        layer->is_norm ? prepare_norm_quantize : prepare_activation_quantize});
       }
     }
     return rows;

@@ -22,14 +22,14 @@ bool gradient_applies(const NodeView& view) {
   return operands_apply(view, view.node.op) && results_are_high_precision(view);
 }
 
-bool is_centred(const NodeView& view) {
-  return op_def(view.node.op).is_centred;
+const NormSlots& norm_of(const NodeView& view) {
+  return op_def(view.node.op).norm;
 }
 
 // mean and rstd are f32.
 bool norm_grad_applies(const NodeView& view) {
-  return gradient_applies(view) && view.in_is(operand_slot(view, "rstd"), {Dtype::f32}) &&
-         view.in_is(operand_slot(view, "mean"), {Dtype::f32});
+  return gradient_applies(view) && view.in_is(norm_of(view).rstd, {Dtype::f32}) &&
+         view.in_is(norm_of(view).mean, {Dtype::f32});
 }
 
 int64_t own_amax_scratch(const NodeView& view) {
@@ -38,24 +38,25 @@ int64_t own_amax_scratch(const NodeView& view) {
 
 int64_t norm_grad_scratch(const NodeView& view) {
   const int64_t maxima = own_amax_scratch(view);
-  if (!view.has(operand_slot(view, "weight"))) return maxima;
+  if (!view.has(norm_of(view).weight)) return maxima;
   const auto [rows, cols] = matrix_of(view.in(RmsNormGrad::x));
-  return maxima + norm_grad_scratch_bytes(rows, cols, is_centred(view) ? 2 : 1);
+  return maxima + norm_grad_scratch_bytes(rows, cols, op_def(view.node.op).is_centred() ? 2 : 1);
 }
 
 NormGradParams norm_grad_params(const NodeView& view) {
+  const NormSlots& at = norm_of(view);
   NormGradParams p;
   std::tie(p.rows, p.cols) = matrix_of(view.in(RmsNormGrad::x));
   p.layer = row_layer(view.node.op, view.node.attrs);
-  p.mean_at = place(view, operand_slot(view, "mean"));
-  p.rstd_at = place(view, operand_slot(view, "rstd"));
+  p.mean_at = place(view, at.mean);
+  p.rstd_at = place(view, at.rstd);
   p.dy = row_operand(view, RmsNormGrad::dy);
   p.x = row_operand(view, op_def(view.node.op).scales[0]);
-  p.weight = unquantized_operand(view, operand_slot(view, "weight"));
-  p.addend = unquantized_operand(view, operand_slot(view, "addend"));
+  p.weight = unquantized_operand(view, at.weight);
+  p.addend = unquantized_operand(view, op_def(view.node.op).addend);
   p.dx = unquantized_result(view, RmsNormGrad::dx);
   p.dw = unquantized_result(view, RmsNormGrad::dweight);
-  p.db = unquantized_result(view, result_slot(view, "dbias"));
+  p.db = unquantized_result(view, at.dbias);
   p.amax = amax_result(view);
   return p;
 }
@@ -130,8 +131,7 @@ KernelSpec grad_codes_spec(const NodeView& view) {
   p.second_rows_at = Op::dup;
   p.second_transposed_at = Op::dup_transposed;
   CodesArg& codes = p.codes;
-  codes = codes_with_scale(
-      view, {Op::given_scale, Op::history, Op::scale, Op::nonfinite, Op::next_history}, attrs.q);
+  codes = codes_with_scale(view, attrs.q);
   codes.rows_at = Op::dgate;
   codes.transposed_at = Op::dgate_transposed;
   codes.padded_rows = view.out(Op::dgate_transposed).stored_shape()[1];

@@ -23,15 +23,6 @@ inline int8_t result_place(const NodeView& view, size_t result) {
   return view.gives(result) ? static_cast<int8_t>(result) : kAbsent;
 }
 
-// A slot that not every op of a family has: kNoSlot, which is absent in each node, where it has
-// none.
-inline SlotId operand_slot(const NodeView& view, std::string_view name) {
-  return op_def(view.node.op).operands.find(name);
-}
-inline SlotId result_slot(const NodeView& view, std::string_view name) {
-  return op_def(view.node.op).results.find(name);
-}
-
 inline UnquantizedArg unquantized_operand(const NodeView& view, size_t i) {
   if (!view.has(i)) return {};
   return {.at = static_cast<int8_t>(i), .dtype = view.in(i).dtype};
@@ -48,15 +39,11 @@ inline RowOperand row_operand(const NodeView& view, size_t i) {
           .scales = Dtype::bf16,
           .group = 0};
 }
-// The operands and results of a per-tensor quantizer inside an op.
-struct ScaleSlots {
-  size_t given, history;                  // operands
-  size_t scale, nonfinite, next_history;  // results
-};
-inline CodesArg codes_with_scale(const NodeView& view, const ScaleSlots& at,
-                                 const QuantizeAttrs& q) {
+// A per-tensor quantizer inside an op, but for the places of its codes.
+inline CodesArg codes_with_scale(const NodeView& view, const QuantizeAttrs& q) {
+  const StoreSlots& at = op_def(view.node.op).store;
   CodesArg codes;
-  codes.given_at = place(view, at.given);
+  codes.given_at = place(view, at.given_scale);
   codes.history_at = place(view, at.history);
   codes.scale_at = result_place(view, at.scale);
   codes.flag_at = result_place(view, at.nonfinite);

@@ -9,60 +9,56 @@
 namespace octet::cuda {
 namespace {
 
-// The op without its quantizer.
+// The op without its quantizer, and the quantizer.
 struct BaseLayer {
-  OpCode op;
-  Attrs attrs;
-  const QuantizedLayer* quantized = nullptr;  // nullptr: it has none
-  QuantizeAttrs q = {};
-  bool both = false;
-  double kept_target = 0;
+  const OpDef& op;
+  QuantizedLayerAttrs attrs;
+  bool quantized = true;
 };
 
 BaseLayer base_layer_of(const NodeView& view) {
-  const QuantizedLayer* quantized = quantized_layer(view.node.op);
-  if (quantized == nullptr) return {view.node.op, view.node.attrs};
-  const auto [attrs, q, both, kept_target] = split(view.node.attrs);
-  return {quantized->layer, attrs, quantized, q, both, kept_target};
+  const OpDef* layer = quantized_layer(view.node.op);
+  if (layer == nullptr) return {op_def(view.node.op), {.layer = view.node.attrs}, false};
+  return {*layer, split(view.node.attrs)};
 }
 
 // Operands as the kernel that keeps them has them.
-bool kept_applies(const NodeView& view, const BaseLayer& layer) {
+bool kept_applies(const NodeView& view, const QuantizedLayerAttrs& attrs) {
+  const OpDef& op = op_def(view.node.op);
   const ResultType groups(Dtype::e4m3, {Granularity::Kind::group, 16, Dtype::bf16});
-  SlotId at = layer.quantized->kept;
+  SlotId at = op.kept;
   const auto is_read_so = [&](ScalePlace place) {
     const bool is_kept_so = ResultType(view.out(std::exchange(at, at + 2))) == groups;
     return is_kept_so && view.in_is(place.operand, {Dtype::bf16});
   };
-  return layer.kept_target == static_cast<double>(kKeptTarget) && !layer.both &&
+  return attrs.kept_target == static_cast<double>(kKeptTarget) && !attrs.both &&
          ResultType(view.out(kLayerQ)) == Dtype::e4m3 &&
          std::get<1>(matrix_of(view.in(Unary::x))) % 16 == 0 &&
-         std::ranges::all_of(op_def(layer.op).scales, is_read_so);
+         std::ranges::all_of(op.scales, is_read_so);
 }
 
 bool layer_applies(const NodeView& view) {
   const BaseLayer layer = base_layer_of(view);
-  if (!operands_apply(view, layer.op)) return false;
-  if (layer.quantized == nullptr) return is_high_precision(view.out(Unary::y).dtype);
-  if (!layer.q.has_default_scaling()) return false;
-  if (layer.kept_target > 0 && !kept_applies(view, layer)) return false;
-  const QuantizedLayer& op = *layer.quantized;
+  if (!operands_apply(view, layer.op.code)) return false;
+  if (!layer.quantized) return is_high_precision(view.out(Unary::y).dtype);
+  if (!layer.attrs.q.has_default_scaling()) return false;
+  if (layer.attrs.kept_target > 0 && !kept_applies(view, layer.attrs)) return false;
+  const OpDef& op = op_def(view.node.op);
   // Measuring an activation goes by the scales of groups.
-  const TensorType& x = view.in(op_def(op.layer).scales[0].operand);
-  if (x.has(Granularity::Kind::tensor) && !view.has(op.given_scale)) return false;
-  for (const SlotId slot : {op.given_scale, op.history, op.known_mean, op.known_rstd}) {
+  const TensorType& x = view.in(op.scales[0].operand);
+  if (x.has(Granularity::Kind::tensor) && !view.has(op.store.given_scale)) return false;
+  for (const SlotId slot :
+       {op.store.given_scale, op.store.history, op.norm.known_mean, op.norm.known_rstd}) {
     if (!view.in_is(slot, {Dtype::f32})) return false;
   }
   return is_gemm_operand(view.out(kLayerQ).dtype);
 }
 
-CodesArg codes_of(const NodeView& view, const BaseLayer& layer) {
-  const QuantizedLayer& op = *layer.quantized;
-  CodesArg codes = codes_with_scale(
-      view, {op.given_scale, op.history, kLayerScale, kLayerNonfinite, op.next_history}, layer.q);
+CodesArg codes_of(const NodeView& view, const QuantizedLayerAttrs& attrs) {
+  CodesArg codes = codes_with_scale(view, attrs.q);
   const bool is_by_row = !view.out(kLayerQ).layout.transposed;
   (is_by_row ? codes.rows_at : codes.transposed_at) = kLayerQ;
-  if (layer.both) codes.transposed_at = static_cast<int8_t>(op.q_transposed);
+  if (attrs.both) codes.transposed_at = static_cast<int8_t>(op_def(view.node.op).store.transposed);
   if (codes.transposed_at != kAbsent)
     codes.padded_rows = view.out(static_cast<size_t>(codes.transposed_at)).stored_shape()[1];
   return codes;
@@ -70,12 +66,13 @@ CodesArg codes_of(const NodeView& view, const BaseLayer& layer) {
 
 // Places of a norm's own operands and statistics.
 void norm_places(const NodeView& view, RowLayerParams& p) {
-  p.weight = unquantized_operand(view, operand_slot(view, "weight"));
-  p.bias = unquantized_operand(view, operand_slot(view, "bias"));
-  p.mean_at = result_place(view, result_slot(view, "mean"));
-  p.rstd_at = result_place(view, result_slot(view, "rstd"));
-  p.known_mean_at = place(view, operand_slot(view, "known_mean"));
-  p.known_rstd_at = place(view, operand_slot(view, "known_rstd"));
+  const NormSlots& at = op_def(view.node.op).norm;
+  p.weight = unquantized_operand(view, at.weight);
+  p.bias = unquantized_operand(view, at.bias);
+  p.mean_at = result_place(view, at.mean);
+  p.rstd_at = result_place(view, at.rstd);
+  p.known_mean_at = place(view, at.known_mean);
+  p.known_rstd_at = place(view, at.known_rstd);
 }
 
 KeptArg kept_at(const NodeView& view, SlotId codes) {
@@ -86,20 +83,20 @@ KeptArg kept_at(const NodeView& view, SlotId codes) {
 RowLayerParams layer_params(const NodeView& view) {
   const BaseLayer layer = base_layer_of(view);
   RowLayerParams p;
-  p.layer = row_layer(layer.op, layer.attrs);
-  p.quantized = layer.quantized != nullptr;
-  const auto places = op_def(layer.op).scales;
+  p.layer = row_layer(layer.op.code, layer.attrs.layer);
+  p.quantized = layer.quantized;
+  const auto places = layer.op.scales;
   p.x = row_operand(view, places[0]);
   const bool gated = places.size() > 1;
   if (gated) p.up = row_operand(view, places[1]);
   std::tie(p.rows, p.cols) = matrix_of(view.in(places[0].operand));
-  if (const auto* norm = std::get_if<NormAttrs>(&layer.attrs)) {
+  if (const auto* norm = std::get_if<NormAttrs>(&layer.attrs.layer)) {
     p.eps = static_cast<float>(norm->eps);
     norm_places(view, p);
   }
   if (p.quantized) {
-    p.codes = codes_of(view, layer);
-    p.kept_x = kept_at(view, layer.quantized->kept);
+    p.codes = codes_of(view, layer.attrs);
+    p.kept_x = kept_at(view, op_def(view.node.op).kept);
     if (gated) p.kept_up = kept_at(view, GatedActQuantize::kept_up);
   } else {
     p.y = unquantized_result(view, Unary::y);
@@ -120,10 +117,8 @@ RowKind layer_kind(const NodeView& view) {
 
 int64_t layer_scratch(const NodeView& view) {
   const BaseLayer layer = base_layer_of(view);
-  const bool norm = std::holds_alternative<NormAttrs>(layer.attrs);
-  return layer.quantized == nullptr
-             ? 0
-             : layer_scratch_bytes(norm ? std::get<0>(matrix_of(view.in(RmsNorm::x))) : 0);
+  if (!layer.quantized) return 0;
+  return layer_scratch_bytes(layer.op.is_norm ? std::get<0>(matrix_of(view.in(RmsNorm::x))) : 0);
 }
 
 }  // namespace
