@@ -8,10 +8,22 @@
 // reads it (compile/compose.h).
 #pragma once
 
-#include "ir/graph.h"
+#include "ir/builder.h"
 
 namespace octet {
 
 Graph store_gradients(const Graph& typed);
+
+// True if a node makes this gradient's value of a scale and of data that take fewer bytes.
+bool is_stored_gradient(const Graph& typed, ValueId gradient);
+
+// A sum of such gradients (of micro-batches, of ranks): FP16, rounded to nearest with a power of
+// two that brings `amax`, its largest magnitude, to 2^14, within a factor of sqrt(2).
+struct StoredSum {
+  ValueId data = kNoValue, scale = kNoValue;
+};
+StoredSum store_sum(Builder& builder, ValueId sum, ValueId amax);
+// Its value, f32.
+ValueId value_of(Builder& builder, const StoredSum& sum);
 
 }  // namespace octet
