@@ -19,6 +19,7 @@ ADAPTERS = sorted(Path(stacks.__file__).parent.glob("[a-z]*_.py"))
 HEALTHY = {
     "torch": ["float8_e4m3fn", "float8_e5m2", "to bfloat16", "to float16", "by tensor"],
     "ml_dtypes": ["float8_e4m3fn", "float8_e5m2", "to bfloat16"],
+    "jax": ["float8_e4m3fn", "float8_e5m2", "to bfloat16", "to float16"],
     "en_dtypes": ["hifloat8"],
     "gfloat": ["gfloat"],
     "torchao.float8": ["e4m3 tensor", "e5m2 tensor", "bf16 to e4m3 row"],
