@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numbers
+
 import torch
 
 from . import _optimizer as _c
+from ._checks import shown
 from ._error import Error
 from ._state_memory import begin
 from ._tensors import DTYPES, address, fitting, local, take_master
@@ -15,13 +18,14 @@ _KEYS = {"step", "master", *_MOMENTS, *(key + "_meta" for key in _MOMENTS)}
 
 def read_states(optimizer, state_dict) -> dict:
     """The states by parameter, in memory of their own. Raises octet.Error where one does not fit; nothing has changed then."""
-    if not isinstance(state_dict, dict) or not {"state", "param_groups"} <= state_dict.keys():
-        raise Error("[optimizer] expected a dict with state and param_groups, as state_dict() gives it, got another one", "bad_data")
+    check_form(state_dict)
     saved, groups = state_dict["param_groups"], optimizer.param_groups
+    for group in saved:
+        optimizer._check_group({**optimizer.defaults, **{key: value for key, value in group.items() if key in optimizer.defaults}})
     _check(saved, groups, state_dict["state"])
     order = [index for group in saved for index in group["params"]]
     parameters = [p for group in groups for p in group["params"]]
-    from_format = tuple(saved[0].get("format", ("f32", "f32", "exact", 128))) if saved else ()
+    from_format = _format_of(saved[0]) if saved else ()
     saved_of = {p: state_dict["state"][index] for p, index in zip(parameters, order) if state_dict["state"].get(index)}
     loaded = {p: {} for p in saved_of}
     begin(optimizer._kernels, [(local(p), state) for p, state in loaded.items()])
@@ -30,6 +34,34 @@ def read_states(optimizer, state_dict) -> dict:
         for p, state in loaded.items():
             source.give(local(p), state, {key: _own(value) for key, value in saved_of[p].items()})
     return loaded
+
+
+def check_form(state_dict) -> None:
+    """Raises octet.Error for what is no state_dict at all."""
+    is_right = isinstance(state_dict, dict) and isinstance(state_dict.get("state"), dict) \
+        and isinstance(state_dict.get("param_groups"), (list, tuple)) \
+        and all(isinstance(group, dict) and isinstance(group.get("params"), (list, tuple)) for group in state_dict["param_groups"]) \
+        and all(state is None or isinstance(state, dict) for state in state_dict["state"].values())
+    if not is_right:
+        raise Error("[optimizer] expected a dict with state and param_groups, as state_dict() gives it, got another one", "bad_data")
+
+
+def _format_of(group) -> tuple:
+    """Names of m's and v's format and of powers, and elements of a group."""
+    format = group.get("format", ("f32", "f32", "exact", 128))
+    is_right = isinstance(format, (list, tuple)) and len(format) == 4 and all(isinstance(one, str) for one in format[:3])
+    if not is_right:
+        raise Error(f"[optimizer] format: expected two state formats, powers and a group, got {shown(format)}", "bad_data")
+    return tuple(format)
+
+
+def _steps_of(saved) -> int:
+    step = saved["step"]
+    if torch.is_tensor(step) and step.numel() == 1:
+        step = step.item()
+    if isinstance(step, bool) or not isinstance(step, numbers.Real) or not 0 <= step < 2**53 or step != int(step):
+        raise Error(f"[optimizer] step: expected how many steps there were, got {shown(saved['step'])}", "bad_data")
+    return int(step)
 
 
 def _check(saved, groups, states) -> None:
@@ -77,9 +109,11 @@ class _Source:
 
     def give(self, weight, state, saved) -> None:
         """A saved state of a weight, in place of one that has just begun."""
-        state["step"] = torch.tensor(int(saved["step"]))
+        state["step"] = torch.tensor(_steps_of(saved))
         for which, key in enumerate(_MOMENTS):
             moment, meta = saved[key], saved.get(key + "_meta")
+            if not torch.is_tensor(moment):
+                raise Error(f"[optimizer] {key}: expected a tensor, got {type(moment).__name__}", "bad_data")
             if moment.shape != weight.shape:
                 raise Error(f"[optimizer] {key}: expected shape {list(weight.shape)}, got {list(moment.shape)}", "bad_data")
             if self._is_same and moment.dtype == state[key].dtype:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
+from . import _checks
 from ._arrays import adopt
 from ._error import Error
 
@@ -34,7 +35,10 @@ class Model:
     def __init__(self, path, *, tokenizer, recipe, context, device, threads, isa):
         from . import _native, _program
         _program.check_machine(device, isa, threads)
-        if isinstance(context, bool) or not isinstance(context, numbers.Integral) or context < 0:
+        _checks.path("model", path=path, **({} if tokenizer is None else {"tokenizer": tokenizer}))
+        if recipe is not None:
+            _checks.text("model", recipe=recipe)
+        if isinstance(context, bool) or not isinstance(context, numbers.Integral) or not 0 <= context < 2**63:
             raise Error(f"[model] context: expected a number of tokens, or 0 for the model's, got {context!r}")
         module = _program.cuda_module() if device == "cuda" else ""
         machine = _native.Machine(device, isa, threads, module)
@@ -72,6 +76,7 @@ class Model:
         ids = self._ids(text)
         if ids.ndim != 1:
             raise Error(f"[model] expected one text of ids [T], got shape {list(ids.shape)}")
+        batch, seq = _checks.integer("model", "batch", batch, 1), _checks.integer("model", "seq", seq, 0)
         total, count = self._native.nll(ids, batch, seq)
         return total / count
 
@@ -87,6 +92,15 @@ class Model:
         from . import _native
         prompts = _texts("prompt", prompt, (str, bytes))
         stops = _texts("stop", stop, str)
+        max_tokens, batch, top_k, seed = (
+            _checks.integer("model", name, value, 0, most)
+            for name, value, most in (("max_tokens", max_tokens, 2**63 - 1), ("batch", batch, 2**63 - 1), ("top_k", top_k, 2**63 - 1),
+                                      ("seed", seed, 2**32 - 1)))
+        temperature, top_p, min_p, repetition_penalty = (
+            _checks.number("model", name, value)
+            for name, value in (("temperature", temperature), ("top_p", top_p), ("min_p", min_p), ("repetition_penalty", repetition_penalty)))
+        if on_text is not None:
+            _checks.function("model", on_text=on_text)
         for name, value, usual in (("top_k", top_k, 0), ("top_p", top_p, 1), ("min_p", min_p, 0)):
             if temperature == 0 and value != usual:
                 raise Error(f"[model] {name}: expected a temperature above 0 beside it, got {value!r} for the most probable tokens")

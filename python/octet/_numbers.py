@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+import difflib
+import math
 import numbers
 import struct
 import warnings
 
 import torch
 
+from ._checks import MAX_F32, shown
 from ._error import Error
 
 _NUMBERS = ("lr", "eps", "weight_decay", "clip")
 _NEVER = ("amsgrad", "maximize", "differentiable")  # what another update would be
 _OF_UPDATES = ("betas", "momentum", "dampening", "nesterov", "ns_steps", "ns_coefficients", "adjust_lr_fn", "clip")
+_LONG = ("weight_decay", "betas", "momentum", "dampening", "nesterov")  # names that one knows by most of their letters
 _MAX_BETA_ERROR = 0.01  # of 1 - beta: what is worth a warning
 
 
 def check_numbers(given: dict) -> None:
     """Those of `given` that are there: lr, betas, eps, weight_decay, clip. Raises octet.Error."""
     for name in _NUMBERS:
-        if name in given and not (_is_number(given[name]) and float(given[name]) >= 0):
+        if name not in given or (name == "clip" and given[name] == math.inf):  # which measures the norm alone
+            continue
+        if not (_is_number(given[name]) and 0 <= given[name] <= MAX_F32):
             raise Error(f"[optimizer] {name}: expected a number, 0 or more, got {_shown(given[name])}")
     if "betas" in given:
         betas = given["betas"]
         is_right = isinstance(betas, (tuple, list)) and len(betas) == 2 and all(map(_is_number, betas)) \
-            and all(0 <= float(beta) < 1 for beta in betas)
+            and all(0 <= beta < 1 for beta in betas)
         if not is_right:
             raise Error(f"[optimizer] betas: expected two numbers in [0, 1), got {_shown(betas)}")
         for beta in map(float, betas):
@@ -37,6 +43,10 @@ def check_keys(group: dict, fixed, defaults) -> None:
     for key in fixed:
         if key in group:
             raise Error(f"[optimizer] {key}: expected it for the whole optimizer, got it in a group")
+    for key in group:
+        meant = difflib.get_close_matches(str(key), _LONG, 1, 0.85)
+        if meant and key not in _LONG and key not in defaults:
+            raise Error(f"[optimizer] {key}: expected a key of this optimizer or one of yours, got a name beside {meant[0]}")
     for key in _OF_UPDATES:
         if key in group and key not in defaults:
             raise Error(f"[optimizer] {key}: expected none in a group, got {group[key]!r}: this optimizer has no such number")
@@ -92,9 +102,9 @@ def _check_in_f32(beta: float) -> None:
 
 def _is_number(value) -> bool:
     if isinstance(value, torch.Tensor):
-        return value.numel() == 1 and not value.is_complex()
-    return isinstance(value, numbers.Real)
+        return value.numel() == 1 and not value.is_complex() and value.dtype != torch.bool
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def _shown(value) -> str:
-    return f"a tensor {list(value.shape)}" if isinstance(value, torch.Tensor) and value.numel() != 1 else repr(value)
+    return f"a tensor {list(value.shape)}" if isinstance(value, torch.Tensor) and value.numel() != 1 else shown(value)

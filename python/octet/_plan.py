@@ -16,7 +16,8 @@ def plan(config, *, set=None, device: str = "cpu", threads: int = 0, isa: str = 
     Returns peak_bytes, by_role (bytes, sums to the peak), gradient_bytes, u_bytes, batch, seq, hidden, params, kept_per_layer_bytes, layer_names,
     ops, near_misses, arenas, ... Raises octet.Error.
     """
-    from . import _native, _program
+    from . import _checks, _native, _program
+    _checks.flag("plan", buffers=buffers)
     _program.check_machine(device, isa, threads)
     machine = _native.Machine(device, isa, threads, "")
     return json.loads(_native.plan_json(call_of(config, set), machine, buffers))

@@ -9,6 +9,7 @@ import signal
 import subprocess
 from pathlib import Path
 
+from . import _checks
 from ._error import Error
 
 _CODES = {2: "invalid_argument", 3: "bad_data", 4: "numerics", 5: "device", 75: "rank_lost"}
@@ -100,6 +101,9 @@ def sets_of(value) -> list[str]:
     """{"train.steps": 10} or ["train.steps=10"] as the words behind --set."""
     if value is None:
         return []
+    is_list = isinstance(value, (dict, list, tuple)) and all(isinstance(one, str) for one in value)
+    if not isinstance(value, str) and not is_list:
+        _checks.refuse("set", "overrides", "{'train.batch': 4} or ['train.batch=4']", value)
     if isinstance(value, dict):
         return [f"{key}={one if isinstance(one, str) else json.dumps(one)}" for key, one in value.items()]
     return [value] if isinstance(value, str) else [str(one) for one in value]

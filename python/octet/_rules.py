@@ -8,8 +8,9 @@ import numbers
 import torch
 
 from . import formats
+from ._checks import MAX_F32
 from ._error import Error
-from ._loading import check_places
+from ._loading import check_form, check_places
 from ._numbers import Watched, check_integer, check_keys, check_numbers
 from ._tensors import take_master
 
@@ -47,7 +48,7 @@ class _Momentum(torch.optim.Optimizer):
         check_numbers(group)
         for key in ("momentum", "dampening"):
             value = group.get(key, 0.0)
-            is_number = isinstance(value, numbers.Real) and math.isfinite(value)
+            is_number = isinstance(value, numbers.Real) and not isinstance(value, bool) and -MAX_F32 <= value <= MAX_F32
             if not is_number or (key == "momentum" and not 0 <= value < 1):
                 raise Error(f"[optimizer] {key}: expected a number{' in [0, 1)' if key == 'momentum' else ''}, got {value!r}")
         for key in ("nesterov", "maximize"):
@@ -89,6 +90,7 @@ class _Momentum(torch.optim.Optimizer):
     @torch.no_grad()
     def _read(self, state_dict) -> dict:
         """The states by parameter, in this optimizer's form."""
+        check_form(state_dict)
         saved, groups = state_dict["param_groups"], self.param_groups
         counts = [[len(group["params"]) for group in given] for given in (saved, groups)]
         if counts[0] != counts[1]:
@@ -213,7 +215,8 @@ class Muon(_Momentum):
         super()._check_group(group)
         check_integer("ns_steps", group["ns_steps"], 1, 99)
         coefficients, known = group["ns_coefficients"], (None, "original", "match_rms_adamw")
-        if len(coefficients) != 3 or not all(isinstance(x, numbers.Real) and math.isfinite(x) for x in coefficients):
+        are_three = isinstance(coefficients, (list, tuple)) and len(coefficients) == 3
+        if not are_three or not all(isinstance(x, numbers.Real) and -MAX_F32 <= x <= MAX_F32 for x in coefficients):
             raise Error(f"[optimizer] ns_coefficients: expected three numbers, got {coefficients!r}")
         if group["adjust_lr_fn"] not in known:
             raise Error(f"[optimizer] adjust_lr_fn: expected original or match_rms_adamw, got {group['adjust_lr_fn']}")

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from . import _program
+from . import _checks, _program
 from ._config import call_of, text_of
 from ._error import Error
 
@@ -29,6 +29,11 @@ def train(config, *, on_step=None, resume: bool = False, overwrite: bool = False
     Leaving the loop over octet.train(...), closing the Run and Ctrl-C end the run as SIGINT does: the step is finished and
     the state saved; Ctrl-C then raises KeyboardInterrupt. Raises octet.Error with the program's line.
     """
+    _checks.flag("train", resume=resume, overwrite=overwrite)
+    if seed is not None:
+        _checks.integer("train", "seed", seed, 0)
+    if on_step is not None:
+        _checks.function("train", on_step=on_step)
     run = Run(config, resume=resume, overwrite=overwrite, set=set, device=device, threads=threads, isa=isa, seed=seed)
     if on_step is not None:
         with run:

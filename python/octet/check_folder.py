@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import struct
 import sys
 from dataclasses import asdict, dataclass, field
@@ -276,6 +277,10 @@ JUDGES = {"vllm": vllm, "compressed-tensors": compressed_tensors, "transformers"
 
 def check(folder, judges=None) -> list[Verdict]:
     """folder: of config.json and .safetensors files, or a GGUF file. judges: names of JUDGES, without them all that read it."""
+    if not isinstance(folder, (str, os.PathLike)):
+        raise BadFolder(f"[check_folder] expected a folder's path, got {folder!r}")
+    if judges is not None and (not isinstance(judges, (list, tuple)) or not judges or any(name not in tuple(JUDGES) for name in judges)):
+        raise BadFolder(f"[check_folder] judges: expected a list of {', '.join(JUDGES)}, got {judges!r}")
     folder = Path(folder)
     if folder.suffix == ".gguf":
         if not folder.is_file():
@@ -286,7 +291,7 @@ def check(folder, judges=None) -> list[Verdict]:
 
 
 def main(arguments=None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m octet.check_folder", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m octet.check_folder", allow_abbrev=False, description=__doc__.splitlines()[0])
     parser.add_argument("folder", metavar="DIR|FILE.gguf", type=Path)
     parser.add_argument("--judge", action="append", choices=list(JUDGES), help="this one alone; repeatable")
     parser.add_argument("--json", action="store_true")

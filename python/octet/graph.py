@@ -19,11 +19,13 @@ from __future__ import annotations
 import math
 import numbers
 import operator
+import re
 import threading
 from functools import partial
 
 import numpy as np
 
+from . import _checks
 from ._arrays import FLOAT8, adopt, contiguous, is_on_cuda, is_torch, result_like
 from ._cuda_module import module_path
 from ._error import Error
@@ -43,7 +45,8 @@ def op_names() -> list[str]:
 
 def next_inputs(outputs: dict) -> dict:
     """Of the outputs of a call those that the next call takes: "next:NAME" as NAME."""
-    return {name[len("next:"):]: array for name, array in outputs.items() if name.startswith("next:")}
+    _checks.table("graph", "outputs", outputs, lambda name, array: array)
+    return {name[len("next:"):]: array for name, array in (outputs or {}).items() if name.startswith("next:")}
 
 
 class ScaledArray:
@@ -56,10 +59,12 @@ class ScaledArray:
 
     def __init__(self, data, scale=1.0):
         self.data = data if is_on_cuda(data) else contiguous(adopt(data))
-        scales = np.asarray(scale.cpu() if is_torch(scale) else scale, dtype=np.float64)
+        if not is_on_cuda(data) and not _is_float(self.data):
+            raise Error(f"[graph] data: expected floats, got {self.data.dtype}")
+        scales = _scales_of(scale)
         fraction, exponent = np.frexp(scales)
         if not np.all((fraction == 0.5) & (exponent > -126) & (exponent <= 128)):
-            raise Error(f"[graph] scale: expected a power of two that float32 has, got {scale!r}")
+            raise Error(f"[graph] scale: expected a power of two that float32 has, got {_checks.shown(scale)}")
         shape = self.data.shape
         if scales.ndim and not (len(shape) == 2 and scales.shape in ((shape[0], 1), (1, shape[1]))):
             raise Error(f"[graph] scale: expected a number, or [R, 1] or [1, C] beside data [R, C], got {list(scales.shape)} beside {list(shape)}")
@@ -71,7 +76,11 @@ class ScaledArray:
 
         Data are rounded to the dtype.
         """
-        wide = np.asarray(adopt(array), dtype=np.float64)
+        wide, dtype = adopt(array), _dtype(dtype)
+        if wide.dtype.kind not in "biuf" and not _is_float(wide):
+            raise Error(f"[graph] expected an array of numbers, got {_checks.shown(array)}")
+        wide = wide.astype(np.float64)
+        _checks.text("graph", granularity=granularity)
         if granularity not in _AXES or (granularity != "tensor" and wide.ndim != 2):
             raise Error(f"[graph] granularity: expected tensor, or row or channel of a matrix, got {granularity} of {list(wide.shape)}")
         square = np.mean(wide * wide, axis=_AXES[granularity], keepdims=granularity != "tensor") if wide.size else np.float64(0)
@@ -88,6 +97,8 @@ class ScaledArray:
         return self.data.dtype
 
     def __array__(self, dtype=None, copy=None):
+        if copy is False:
+            raise ValueError("[graph] copy: expected None or True, got False: the value of data and scale is made anew")
         value = np.asarray(adopt(self.data), dtype=np.float32) * np.float32(self.scale)
         return value if dtype is None else value.astype(dtype)
 
@@ -121,7 +132,11 @@ class Value:
             return other
         if not isinstance(other, numbers.Real):
             raise Error(f"[graph] expected a value of this graph or a number, got {type(other).__name__}")
-        return self.graph.op("fill", shape=list(self.shape), value=float(other))
+        try:
+            number = float(other)
+        except OverflowError:
+            raise Error("[graph] expected a value of this graph or a number that float64 holds, got one beyond it") from None
+        return self.graph.op("fill", shape=list(self.shape), value=number)
 
     def __add__(self, other):
         return self.graph.op("add", self, self._lifted(other))
@@ -153,25 +168,67 @@ class Value:
     def __matmul__(self, other):
         return self.graph.op("gemm", self, other)
 
+    def __bool__(self):
+        raise Error("[graph] expected a number for True or False, got a value of a graph, which has none before the graph runs")
+
     def __repr__(self) -> str:
         return f"%{self.id} : {self.dtype}{list(self.shape)}"
 
 
 def _whole(name: str, values) -> list[int]:
     try:
-        return [operator.index(value) for value in values]
+        whole = [operator.index(value) for value in values]
     except TypeError:
-        raise Error(f"[graph] {name}: expected whole numbers, got {values!r}") from None
+        whole = None
+    if whole is None or any(abs(value) >= 2**63 for value in whole):
+        raise Error(f"[graph] {name}: expected whole numbers, got {_checks.shown(values)}")
+    return whole
+
+
+def _scales_of(scale) -> np.ndarray:
+    """As float64; NaN, which is no scale, for what is no number."""
+    scales = np.asarray(scale.cpu() if is_torch(scale) else scale)
+    return scales.astype(np.float64) if scales.dtype.kind in "iuf" else np.full(scales.shape, np.nan)
+
+
+def _is_float(array) -> bool:
+    """Of NumPy's types, or of ml_dtypes'."""
+    return array.dtype.kind == "f" or array.dtype.name == "bfloat16" or array.dtype.name.startswith("float8")
+
+
+def _dtype(name) -> np.dtype:
+    try:
+        found = np.dtype(name)
+    except TypeError:
+        found = None
+    if name is None or found is None or not (found.kind == "f" or found.name == "bfloat16" or found.name.startswith("float8")):
+        raise Error(f"[graph] dtype: expected a type of floats that NumPy has, got {_checks.shown(name)}")
+    return found
 
 
 def _attribute(name: str, value) -> str:
     if isinstance(value, (bool, np.bool_)):
-        return f"{name} = {'true' if value else 'false'}"
-    if isinstance(value, (list, tuple)):
-        return f"{name} = [{','.join(map(str, _whole(name, value)))}]"
+        return "true" if value else "false"
+    if isinstance(value, (list, tuple, range, np.ndarray)) and np.ndim(value) == 1:
+        return f"[{','.join(map(str, _whole(name, value)))}]"
     if isinstance(value, (int, np.integer)):
-        return f"{name} = {int(value)}"
-    return f"{name} = {float(value)!r}" if isinstance(value, (float, np.floating)) else f"{name} = {value}"
+        return str(int(value))
+    if isinstance(value, (float, np.floating)):
+        return repr(float(value))
+    if isinstance(value, str) and re.fullmatch("[A-Za-z_][A-Za-z_0-9]*", value):
+        return value
+    raise Error(f"[graph] {name}: expected a number, True or False, a list of whole numbers or a word, got {_checks.shown(value)}")
+
+
+def _of_node(name: str, error: Error, spans) -> Error:
+    """What is wrong with a node, by the op's name and the attribute's in the place of positions in its text."""
+    found = re.match(r"node:1:(\d+): ", str(error))
+    if not found:
+        return error
+    at, rest = int(found[1]) - 1, str(error)[found.end():]
+    key = next((key for key, begin, end in spans if begin <= at <= end), None)
+    rest = rest.removeprefix(f"[{name}] ")
+    return Error(f"[{name}] {key}: {rest}" if key else f"[{name}] {rest}", error.code)
 
 
 class Graph:
@@ -187,6 +244,7 @@ class Graph:
 
     def __init__(self, name: str = "graph"):
         from . import _native
+        _checks.text("graph", name=name)
         self._native, self._tag, self.scales, self.scale_shapes = _native.Graph(name), "", None, None
         self.scaled_inputs, self.scaled_outputs = (), ()
 
@@ -194,6 +252,7 @@ class Graph:
     def parse(cls, text: str, name: str = "graph") -> Graph:
         """A graph of its text, as `octet opt` prints it. Raises octet.Error with line and column."""
         from . import _native
+        _checks.text("graph", text=text, name=name)
         return cls._of(_native.Graph.parse(text, name))
 
     @classmethod
@@ -221,6 +280,7 @@ class Graph:
 
     def input(self, name: str, shape, dtype: str = "real", kind: str = "batch") -> Value:
         """An array that run() takes. dtype: real, i32 for indices and labels, or a type of storage."""
+        _checks.text("graph", name=name, dtype=dtype, kind=kind)
         return Value(self, self._native.add_input(kind, name, dtype, _whole(f"shape of '{name}'", shape)))
 
     def parameter(self, name: str, shape) -> Value:
@@ -229,10 +289,12 @@ class Graph:
 
     def output(self, name: str, value: Value) -> None:
         """autodiff differentiates "loss"."""
+        _checks.text("graph", name=name)
         self._expect_own(name, value)
         self._native.add_output(name, value.id)
 
     def drop_output(self, name: str) -> None:
+        _checks.text("graph", name=name)
         self._native.erase_output(name)
 
     def delayed_rescale(self, x: Value, site: str, norm: str = "l2", direction: str = "forward") -> Value:
@@ -242,23 +304,30 @@ class Graph:
         (next_inputs).
         """
         self._expect_own("delayed_rescale", x)
+        _checks.text("graph", site=site, norm=norm, direction=direction)
         return Value(self, self._native.delayed_rescale(x.id, site, norm, direction))
 
     def axis_rescale(self, x: Value, granularity: str, norm: str = "l2") -> Value:
         """x by the norm (l2, l1, max) that each of its rows (granularity "row") or columns ("channel") has in the call: a scale each."""
         self._expect_own("axis_rescale", x)
+        _checks.text("graph", granularity=granularity, norm=norm)
         return Value(self, self._native.axis_rescale(x.id, granularity, norm))
 
     def periodic_rescale(self, x: Value, site: str, calls: int, norm: str = "l2") -> Value:
         """x by a norm that is measured at the first call and every `calls` after it. A second state is "rescale_factor:SITE.calls"."""
         self._expect_own("periodic_rescale", x)
-        return Value(self, self._native.periodic_rescale(x.id, site, operator.index(calls), norm))
+        _checks.text("graph", site=site, norm=norm)
+        return Value(self, self._native.periodic_rescale(x.id, site, _checks.integer("graph", "calls", calls, 1, 2**24), norm))
 
     def custom_scale(self, f, inputs, rule, gradients=()) -> Value:
         """f(*inputs) at the scale that rule(*scales) gives, scales and result numbers of this graph; the gradient of input i at the scale of
         the result's gradient times gradients[i](*scales). Without gradients the ops' own rules hold. Scales are rounded to powers of two."""
+        for name, given in (("inputs", inputs), ("gradients", gradients)):
+            if not isinstance(given, (list, tuple)) or (name == "inputs" and not given):
+                _checks.refuse("graph", f"custom_scale: {name}", "a list" if name == "gradients" else "a list of values", given)
         for x in inputs:
             self._expect_own("custom_scale", x)
+        _checks.function("graph", f=f, rule=rule, **{f"gradients[{i}]": g for i, g in enumerate(gradients)})
 
         def on_ids(function):
             def call(ids):
@@ -270,18 +339,24 @@ class Graph:
 
     def debug_print(self, name: str, value: Value) -> None:
         """Data and scale of the value go to the function's `debug` at every call, which prints them."""
+        _checks.text("graph", name=name)
         self._expect_own("debug_print", value)
         self._native.debug(name, value.id)
 
     def at(self, layer: int, module: str = "") -> Graph:
         """The nodes that follow belong to this layer and module: recipes quantize the linears of layers. Gives the graph."""
         (layer,) = _whole("layer", [layer])
+        _checks.integer("graph", "layer", layer, -1, 2**31 - 1)
+        _checks.text("graph", module=module)
+        if '"' in module or "\\" in module or "\n" in module:
+            _checks.refuse("graph", "module", "a name in one line without quotes and backslashes", module)
         self._tag = f' @ layer {layer}, forward, "{module}"' if module else f" @ layer {layer}, forward"
         return self
 
     def op(self, name: str, *operands: Value, **named):
         """A node of this op. Gives its result, or a tuple of them with None for an absent one."""
         from . import _native
+        _checks.text("graph", op=name)
         names, n_required = _native.op_slots(name)
         # An optional operand that comes in order is called by its name.
         slots = [(names[i] if n_required <= i < len(names) else None, operand) for i, operand in enumerate(operands)]
@@ -289,8 +364,15 @@ class Graph:
         for key, operand in slots:
             self._expect_own(key or name, operand)
         given = ", ".join((f"{key} = " if key else "") + f"%{operand.id}" for key, operand in slots)
-        attributes = ", ".join(_attribute(key, value) for key, value in named.items() if not isinstance(value, Value))
-        ids = self._native.append(f"%{_RESULT} = {name}({given}) {{{attributes}}}{self._tag}")
+        line, spans = f"%{_RESULT} = {name}({given}) {{", []
+        for key, value in named.items():
+            if not isinstance(value, Value):
+                line += ", " if spans else ""
+                spans.append((key, len(line), len(line := f"{line}{key} = {_attribute(key, value)}")))
+        try:
+            ids = self._native.append(f"{line}}}{self._tag}")
+        except Error as error:
+            raise _of_node(name, error, spans) from None
         results = tuple(Value(self, id) if id >= 0 else None for id in ids)
         return results[0] if len(results) == 1 else results
 
@@ -306,7 +388,8 @@ class Graph:
 
     def passes(self, *names: str) -> Graph:
         """The graph behind these passes, in order (`octet opt --list`): autodiff, simplify, and recipes as fp32, bf16, fp8_linear."""
-        return self._of(self._native.passes(list(names)), None, self.scaled_inputs, self.scaled_outputs)
+        names = _checks.texts("graph", "passes", names)
+        return self._of(self._native.passes(names), None, self.scaled_inputs, self.scaled_outputs)
 
     def scalify(self, rounding: str = "predicted", input_rms: dict[str, float] | None = None,
                 input_scales: dict[str, int] | None = None, scaled_inputs=(), scaled_outputs=(),
@@ -318,8 +401,16 @@ class Graph:
         scaled_inputs: come as data and scale, a ScaledArray; "NAME.scale" is a further input.  scaled_outputs: leave so.
         granularities: of scaled inputs that are matrices: "row", a scale a row, or "channel", one a column.
         """
-        native, scales, shapes = self._native.scalify(rounding, input_rms or {}, input_scales or {},
-                                                      (list(scaled_inputs), list(scaled_outputs), granularities or {}))
+        def granularity(name, value):
+            _checks.text("graph", **{name: value})
+            return value
+        _checks.text("graph", rounding=rounding)
+        scaled_inputs, scaled_outputs = (_checks.texts("graph", name, given) for name, given in (("scaled_inputs", scaled_inputs),
+                                                                                                 ("scaled_outputs", scaled_outputs)))
+        rms = _checks.table("graph", "input_rms", input_rms, partial(_checks.number, "graph"))
+        log2 = _checks.table("graph", "input_scales", input_scales, partial(_checks.integer, "graph", least=-126, most=126))
+        granularities = _checks.table("graph", "granularities", granularities, granularity)
+        native, scales, shapes = self._native.scalify(rounding, rms, log2, (scaled_inputs, scaled_outputs, granularities))
         return self._of(native, scales, scaled_inputs, scaled_outputs, [tuple(shape) for shape in shapes])
 
     def rescales(self) -> dict[str, int]:
@@ -390,6 +481,8 @@ class Function:
     def __init__(self, graph: Graph, device: str = "cpu", threads: int = 0, isa: str = "auto", debug=print):
         from . import _native, _program
         _program.check_machine(device, isa, threads)
+        if debug is not None:
+            _checks.function("graph", debug=debug)
         self._lock, self._debug, self._device = threading.Lock(), debug, device
         self._scaled_inputs, self._scaled_outputs = graph.scaled_inputs, graph.scaled_outputs
         self._scale_shapes = {name: value.shape for name, value in graph.inputs.items() if name.removesuffix(".scale") in graph.scaled_inputs}
@@ -404,10 +497,11 @@ class Function:
         return Graph._of(self._run.graph())
 
     def __call__(self, arrays: dict | None = None, /, **named) -> dict:
-        twice = set(arrays or {}) & set(named)
+        arrays = _checks.table("graph", "arrays", arrays, lambda name, array: array)
+        twice = set(arrays) & set(named)
         if twice:
             raise Error(f"[graph] given twice: {', '.join(sorted(twice))}")
-        given = self._unscaled({**(arrays or {}), **named})
+        given = self._unscaled({**arrays, **named})
         if self._device == "cuda" and any(is_on_cuda(array) for array in given.values()):
             outputs, self.copied_bytes = run_on_cuda(self._run, given, self._lock)
         else:
@@ -440,10 +534,13 @@ class Function:
         given = {}
         for name, array in arrays.items():
             if name in self._scaled_inputs:
+                own = arrays.get(name + ".scale")
+                if own is not None and isinstance(array, ScaledArray):
+                    raise Error(f"[graph] given twice: the scale of '{name}', and '{name}.scale'")
                 array = array if isinstance(array, ScaledArray) else ScaledArray(array)
-                given[name + ".scale"] = self._scales(name, array.scale)
+                given[name + ".scale"] = self._scales(name, array.scale) if own is None else own
                 given[name] = array.data
-            else:
+            elif name not in given:
                 given[name] = np.asarray(array) if isinstance(array, ScaledArray) else array
         return given
 

@@ -11,8 +11,10 @@ States: Xi et al., COAT, ICLR 2025 (E4M3 in groups of 128 with dynamic range exp
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 
 from . import _optimizer as _c
+from ._checks import shown
 from ._error import Error
 
 try:
@@ -24,7 +26,7 @@ from . import _op
 from ._device_step import DeviceStep
 from ._groups import parameter_groups
 from ._host_step import HostStep
-from ._loading import decoded, read_states
+from ._loading import check_form, decoded, read_states
 from ._members import Members
 from ._numbers import Watched, check_integer, check_keys, check_numbers
 from ._rules import SGD, Muon
@@ -80,7 +82,7 @@ class AdamW(torch.optim.Optimizer):
         if not isinstance(skip_nonfinite, bool):
             raise Error(f"[optimizer] skip_nonfinite: expected True or False, got {skip_nonfinite!r}")
         self._watched = Watched(self._check_group, _OF_ALL)
-        self._format = (state_m or state, state_v or state, math, group)
+        self._format = (state if state_m is None else state_m, state if state_v is None else state_v, math, group)
         self._kernels = _c.Kernels(self._format[0], self._format[1], master, math, group, seed, threads)
         self._host, self._device = HostStep(self._kernels), DeviceStep(self._kernels, group, seed)
         self.clip, self.skip_nonfinite = clip, skip_nonfinite
@@ -259,6 +261,8 @@ class AdamW(torch.optim.Optimizer):
         them. Hooks see, and may replace, the state as with torch's. Raises octet.Error where a tensor does not fit its parameter;
         nothing is loaded then.
         """
+        if not isinstance(state_dict, dict):
+            check_form(state_dict)
         loaded = {}
         hook = self.register_load_state_dict_pre_hook(lambda _, state: _without_states(state, loaded, self))  # behind the user's
         self._receive = loaded
@@ -312,19 +316,33 @@ def _ordered(params):
     return params
 
 
+def _listed(params) -> list:
+    if isinstance(params, (str, bytes)) or not isinstance(params, Iterable):
+        raise Error(f"[optimizer] params: expected a list of parameters, of pairs of a name and a parameter, or of groups, got {shown(params)}")
+    return list(_ordered(params))
+
+
 def _with_names(params):
     """Groups of parameters whose names, where there are any, stand beside them in "names"."""
     if isinstance(params, torch.Tensor):
         raise Error("[optimizer] expected a list of parameters, got a tensor alone")
-    groups = [params] if isinstance(params, dict) else list(_ordered(params))
-    if groups and not isinstance(groups[0], dict):
+    groups = [params] if isinstance(params, dict) else _listed(params)
+    are_groups = [isinstance(group, dict) for group in groups]
+    if any(are_groups) and not all(are_groups):
+        raise Error("[optimizer] expected groups or parameters, got both in one list")
+    if groups and not are_groups[0]:
         groups = [{"params": groups}]
     result = []
     for group in groups:
         group = dict(group)
+        if "params" not in group:
+            raise Error(f"[optimizer] params: expected it in every group, got one with {', '.join(map(str, group)) or 'nothing'}")
         given = group["params"]
-        given = [given] if isinstance(given, torch.Tensor) else list(_ordered(given))
+        given = [given] if isinstance(given, torch.Tensor) else _listed(given)
         named = [isinstance(item, tuple) for item in given]
+        for item in given:
+            if isinstance(item, tuple) and not (len(item) == 2 and isinstance(item[0], str)):
+                raise Error(f"[optimizer] expected pairs of a name and a parameter, got {shown(item)}")
         if any(named):
             if not all(named):
                 raise Error("[optimizer] expected all parameters of a group with names or none, got both")

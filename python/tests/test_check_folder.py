@@ -240,3 +240,10 @@ def test_the_command_says_what_it_found(program, model, tmp_path, capsys):
     (tmp_path / "q" / "model.safetensors").write_bytes(b"\xff" * 100)
     assert check_folder.main([str(tmp_path / "q")]) == 2
     assert "expected a safetensors file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments, words", [((3,), "expected a folder's path, got 3"), (("nowhere", "vllm"), "judges: expected a list of vllm, .*, got 'vllm'"),
+                                              (("nowhere", ["nobody"]), "got .'nobody'."), (("nowhere", []), "got ..")])
+def test_arguments_are_named(arguments, words):
+    with pytest.raises(check_folder.BadFolder, match=words):
+        check_folder.check(*arguments)

@@ -187,8 +187,72 @@ def test_mistakes_are_one_line():
     (lambda g, x: g.input("y", [2.0]), "shape of 'y': expected whole numbers, got .2.0."),
     (lambda g, x: g.input("y", 2), "shape of 'y': expected whole numbers, got 2"),
     (lambda g, x: g.at(0.5), "layer: expected whole numbers, got .0.5."),
+    (lambda g, x: g.at(-2), "layer: expected an integer from -1 to 2147483647, got -2"),
+    (lambda g, x: g.at(0, 'a"b'), "module: expected a name in one line without quotes"),
+    (lambda g, x: g.at(0, None), "module: expected a text, got None"),
+    (lambda g, x: g.input("y", [-1]), "y: expected no negative dimension, got .-1."),
+    (lambda g, x: g.input("y", [2**70]), "shape of 'y': expected whole numbers, got"),
+    (lambda g, x: g.input(3, [1]), "name: expected a text, got 3"),
+    (lambda g, x: g.input("y", [1], dtype=np.float32), "dtype: expected a text, got <class 'numpy.float32'>"),
+    (lambda g, x: g.input("y", [1], kind=None), "kind: expected a text, got None"),
+    (lambda g, x: graph.Graph(3), "name: expected a text, got 3"),
+    (lambda g, x: graph.Graph.parse(b""), "text: expected a text, got b''"),
+    (lambda g, x: g.output(None, x), "name: expected a text, got None"),
+    (lambda g, x: g.drop_output(3), "name: expected a text, got 3"),
+    (lambda g, x: g.debug_print(3, x), "name: expected a text, got 3"),
+    (lambda g, x: g.delayed_rescale(x, "s", norm=2), "norm: expected a text, got 2"),
+    (lambda g, x: g.axis_rescale(x, 1), "granularity: expected a text, got 1"),
+    (lambda g, x: g.periodic_rescale(x, "s", 1.5), "calls: expected an integer from 1 to 16777216, got 1.5"),
+    (lambda g, x: g.custom_scale(None, [x], lambda s: s), "f: expected a function, got None"),
+    (lambda g, x: g.custom_scale(lambda a: a, x, lambda s: s), "inputs: expected a list of values, got %0"),
+    (lambda g, x: g.custom_scale(lambda a: a, [], lambda: x), "inputs: expected a list of values, got .."),
+    (lambda g, x: g.custom_scale(lambda a: a, [x], lambda s: s, lambda s: s), "gradients: expected a list, got"),
+    (lambda g, x: g.op(None, x), "op: expected a text, got None"),
+    (lambda g, x: g.gemm(x, x, trans_b=1), r"\[gemm\] trans_b: expected true or false, got '1'"),
+    (lambda g, x: g.gemm(x, x, trans_b=None), "trans_b: expected a number, True or False, .* got None"),
+    (lambda g, x: g.gemm(x, x, trans_b=True, role="forward}"), "role: expected .* a word, got 'forward}'"),
+    (lambda g, x: g.gemm(x, x, trans_c=True), r"\[gemm\] trans_c: expected an attribute of this op"),
+    (lambda g, x: g.fill(shape=[2], value="3"), "value: expected a number, .* got '3'"),
+    (lambda g, x: g.rms_norm(x, eps=-1.0), r"\[rms_norm\] eps must be finite, 0 or more, got -1"),
+    (lambda g, x: g.rms_norm(x, eps=float("nan")), r"\[rms_norm\] eps must be finite, 0 or more, got nan"),
+    (lambda g, x: x * 10**400, "or a number that float64 holds"),
+    (lambda g, x: bool(x == x and x), "expected a number for True or False, got a value of a graph"),
+    (lambda g, x: g.passes(["autodiff"]), r"passes.0.: expected a text, got .'autodiff'."),
+    (lambda g, x: g.passes("bf16").scalify(), "scalify: expected a graph in phase logical, before any recipe, got typed"),
+    (lambda g, x: g.scalify(rounding=None), "rounding: expected a text, got None"),
+    (lambda g, x: g.scalify(input_rms={"x": float("nan")}), r"input_rms\['x'\]: expected a finite number, got nan"),
+    (lambda g, x: g.scalify(input_rms={"x": 1e9}), "input_rms: expected log2 from -149 to 128 of 'x', got 1000000000"),
+    (lambda g, x: g.scalify(input_scales={"x": 1000}), r"input_scales\['x'\]: expected an integer from -126 to 126, got 1000"),
+    (lambda g, x: g.scalify(scaled_inputs="x"), "scaled_inputs: expected a list of texts, got 'x'"),
+    (lambda g, x: g.scalify(scaled_inputs=["x", "x"]), "scaled_inputs: expected each name once, got 'x' again"),
+    (lambda g, x: g.scalify(granularities=["row"]), "granularities: expected a dict of names, got"),
+    (lambda g, x: g.compile(debug=3), "debug: expected a function, got 3"),
+    (lambda g, x: g.run([1]), "arrays: expected a dict of names, got .1."),
+    (lambda g, x: g.run({3: 1}), "arrays: expected a dict of names, got .3: 1."),
+    (lambda g, x: graph.next_inputs(3), "outputs: expected a dict of names, got 3"),
+    (lambda g, x: graph.ScaledArray(None), "data: expected floats, got object"),
+    (lambda g, x: graph.ScaledArray([1, 2]), "data: expected floats, got int64"),
+    (lambda g, x: graph.ScaledArray([1.0], "2"), "scale: expected a power of two that float32 has, got '2'"),
+    (lambda g, x: graph.ScaledArray([1.0], 1j), "scale: expected a power of two that float32 has, got 1j"),
+    (lambda g, x: graph.ScaledArray.of([1j]), "expected an array of numbers, got .1j."),
+    (lambda g, x: graph.ScaledArray.of([1.0], "int8"), "dtype: expected a type of floats that NumPy has, got 'int8'"),
+    (lambda g, x: graph.ScaledArray.of([1.0], None), "dtype: expected a type of floats that NumPy has, got None"),
+    (lambda g, x: graph.ScaledArray.of([1.0], granularity=[]), "granularity: expected a text, got .."),
 ])
 def test_what_is_no_number_is_named(call, words):
     g = graph.Graph()
     with pytest.raises(octet.Error, match=words):
         call(g, g.input("x", [2, 3]))
+
+
+def test_the_scale_of_an_input_is_taken_in_any_order():
+    g = graph.Graph()
+    g.output("y", g.input("x", [2]) * 1.0)
+    f = g.scalify(scaled_inputs=["x"]).compile()
+    x, scale = np.float32([1, 2]), np.float32(4)
+    for given in ({"x": x, "x.scale": scale}, {"x.scale": scale, "x": x}, {"x": graph.ScaledArray(x, 4.0)}):
+        assert f(given)["y"].tolist() == [4, 8]
+    with pytest.raises(octet.Error, match="given twice: the scale of 'x', and 'x.scale'"):
+        f({"x": graph.ScaledArray(x, 4.0), "x.scale": scale})
+    with pytest.raises(ValueError, match="copy: expected None or True, got False"):
+        np.asarray(graph.ScaledArray(x, 4.0), copy=False)

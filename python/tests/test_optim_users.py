@@ -346,3 +346,66 @@ def test_accelerate_wraps_it():
     assert optimizer.counts["applied"] == 2 and optimizer.param_groups[0]["lr"] < 0.1
     wrapped.load_state_dict(wrapped.state_dict())
     assert optimizer.state[net.weight]["step"] == 2
+
+
+@pytest.mark.parametrize("options, text", [
+    ({"lr": float("inf")}, "lr: expected a number, 0 or more, got inf"),
+    ({"lr": 10**400}, "lr: expected a number, 0 or more, got int 1000"),
+    ({"lr": True}, "lr: expected a number, 0 or more, got True"),
+    ({"eps": 1e300}, r"eps: expected a number, 0 or more, got 1e\+300"),
+    ({"clip": 10**400}, "clip: expected a number"),
+    ({"betas": (0.9, 10**400)}, "betas: expected two numbers"),
+    ({"state_m": ""}, "expected one of f32"),
+    ({"state_v": False}, "state_v: expected a text, got bool"),
+    ({"params": 3}, "params: expected a list of parameters, .*, got 3"),
+    ({"params": [{"parms": []}]}, "params: expected it in every group, got one with parms"),
+    ({"params": [("a",)]}, r"expected pairs of a name and a parameter, got \('a',\)"),
+    ({"params": [(3, parameter())]}, "expected pairs of a name and a parameter"),
+    ({"params": [{"params": [parameter()]}, parameter()]}, "expected groups or parameters, got both in one list"),
+    ({"params": [{"params": [parameter()], "weigth_decay": 0.1}]}, "weigth_decay: expected a key of this optimizer or one of yours, got a name beside weight_decay"),
+])
+def test_arguments_are_honoured_or_named(options, text):
+    with pytest.raises(octet.Error, match=text) as caught:
+        octet.optim.AdamW(**{"params": [parameter()], **options})
+    assert "\n" not in str(caught.value)
+    assert octet.optim.AdamW([{"params": [parameter()], "lr_scale": 2}], clip=float("inf")).param_groups[0]["lr_scale"] == 2
+
+
+def saved(**changes):
+    state = {"step": torch.tensor(1.0), "exp_avg": torch.zeros(3), "exp_avg_sq": torch.zeros(3)}
+    return {"state": {0: {**state, **changes}}, "param_groups": [{"params": [0]}]}
+
+
+@pytest.mark.parametrize("state, text", [
+    (None, "expected a dict with state and param_groups"),
+    ({"state": {}, "param_groups": None}, "expected a dict with state and param_groups"),
+    ({"state": {0: 3}, "param_groups": [{"params": [0]}]}, "expected a dict with state and param_groups"),
+    ({"state": {}, "param_groups": [{}]}, "expected a dict with state and param_groups"),
+    ({"state": {}, "param_groups": [{"params": [0], "lr": "x"}]}, "lr: expected a number, 0 or more, got 'x'"),
+    (saved(step="x"), "step: expected how many steps there were, got 'x'"),
+    (saved(step=torch.tensor(-1)), "step: expected how many steps there were"),
+    (saved(step=torch.tensor(float("nan"))), "step: expected how many steps there were"),
+    (saved(exp_avg=3), "exp_avg: expected a tensor, got int"),
+    ({**saved(), "param_groups": [{"params": [0], "format": 3}]}, "format: expected two state formats, powers and a group, got 3"),
+])
+def test_states_that_are_none_are_named_and_change_nothing(state, text):
+    optimizer = octet.optim.AdamW([parameter()])
+    before = optimizer.state_dict()
+    with pytest.raises(octet.Error, match=text) as caught:
+        optimizer.load_state_dict(state)
+    assert caught.value.exit_code in (2, 3) and optimizer.state_dict()["param_groups"] == before["param_groups"]
+    for other in (octet.optim.SGD, octet.optim.Muon):
+        with pytest.raises(octet.Error):
+            other([parameter(3, 3)]).load_state_dict(state if text.startswith("expected") else {})
+
+
+@pytest.mark.parametrize("make, options, text", [
+    (octet.optim.SGD, {"lr": 1e300}, "lr: expected a number"),
+    (octet.optim.SGD, {"weight_decay": True}, "weight_decay: expected a number"),
+    (octet.optim.SGD, {"dampening": 10**400}, "dampening: expected a number"),
+    (octet.optim.Muon, {"ns_coefficients": None}, "ns_coefficients: expected three numbers, got None"),
+    (octet.optim.Muon, {"eps": 1e300}, "eps: expected a number"),
+])
+def test_arguments_of_other_rules_are_honoured_or_named(make, options, text):
+    with pytest.raises(octet.Error, match=text):
+        make([parameter(3, 3)], **options)

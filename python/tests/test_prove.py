@@ -1,5 +1,6 @@
 """octet.prove: casts, quantizers and products that are right, and eleven planted faults."""
 
+import re
 import sys
 import time
 
@@ -220,18 +221,40 @@ def test_pairs_without_a_rule_are_named():
     (lambda: prove.cast(len, "e4m3", like="jax"), "like: expected numpy or torch, got 'jax'"),
     (lambda: prove.quantizer(len, source="f64"), "source: expected one of f32 bf16 fp16, got 'f64'"),
     (lambda: prove.quantizer(len, like="jax"), "like: expected numpy or torch, got 'jax'"),
-    (lambda: prove.scaled_mm(len, "hif8"), "expected a and b of e4m3 e5m2, got 'hif8' and 'e4m3'"),
+    (lambda: prove.scaled_mm(len, "hif8"), "a: expected one of e4m3 e5m2, got 'hif8'"),
     (lambda: prove.quantizer(len, "fp16"), "got 'fp16'"),
-    (lambda: prove.quantizer(len, granularity="4"), "granularity: expected tensor, row, 1xG or BxB, got '4'"),
+    (lambda: prove.quantizer(len, granularity="4"), "granularity: expected tensor, row, 1xG or BxB up to 1024, got '4'"),
     (lambda: prove.scaled_mm(len, sums="exact"), "got 'exact'"),
     (lambda: prove.scaled_mm(len, like="jax"), "like: expected numpy or torch, got 'jax'"),
     (lambda: prove.scaled_mm(len, like="numpy", device="cuda"), "device: expected cpu with like 'numpy', got 'cuda'"),
     (lambda: prove.cast(len, "e4m3", device="cuda"), "device: expected cpu with like 'numpy', got 'cuda'"),
     (lambda: prove.quantizer(len, device="cuda"), "device: expected cpu with like 'numpy', got 'cuda'"),
-    (lambda: prove.quantizer(len, multiple=0), "multiple: expected 1 or more, got 0"),
+    (lambda: prove.quantizer(len, multiple=0), "multiple: expected an integer of 1 or more, got 0"),
+    (lambda: prove.quantizer(len, multiple=10**6), "multiple: expected a divisor of sizes up to 16384"),
+    (lambda: prove.quantizer(len, granularity="2x3"), "granularity: expected tensor, row, 1xG or BxB up to 1024, got '2x3'"),
+    (lambda: prove.quantizer(len, granularity="1x0"), "BxB up to 1024, got '1x0'"),
+    (lambda: prove.quantizer(len, granularity=None), "BxB up to 1024, got None"),
+    (lambda: prove.quantizer(len, target=0), "target: expected a finite number"),
+    (lambda: prove.quantizer(len, target=float("nan")), "target: expected a finite number"),
+    (lambda: prove.quantizer(len, seconds=-1), "seconds: expected a finite number of 0 or more, got -1"),
+    (lambda: prove.quantizer(len, inverse=1), "inverse: expected True or False, got 1"),
+    (lambda: prove.quantizer(3), "f: expected a function, got 3"),
+    (lambda: prove.cast(None, "e4m3"), "f: expected a function, got None"),
+    (lambda: prove.cast(len, None), "format: expected one of"),
+    (lambda: prove.cast(len, "e4m3", overflow="inf"), "overflow: expected None or nan, saturate of e4m3, got 'inf'"),
+    (lambda: prove.cast(len, "e5m2", overflow="nan"), "overflow: expected None or inf, saturate of e5m2, got 'nan'"),
+    (lambda: prove.cast(len, "int8", overflow="nan"), "overflow: expected None or saturate of int8, got 'nan'"),
+    (lambda: prove.cast(len, "e4m3", layouts="no"), "layouts: expected True or False, got 'no'"),
+    (lambda: prove.cast(len, "e4m3", what=3), "what: expected a text, got 3"),
+    (lambda: prove.scaled_mm(len, size=(0, 48), like="numpy"), "size[0]: expected an integer from 1 to 1048576, got 0"),
+    (lambda: prove.scaled_mm(len, size=(32,), like="numpy"), "size: expected M and N, got (32,)"),
+    (lambda: prove.scaled_mm(len, ks=(), like="numpy"), "ks: expected a list of integers, got ()"),
+    (lambda: prove.scaled_mm(len, ks=(16.5,), like="numpy"), "ks[0]: expected an integer from 1 to 1048576, got 16.5"),
+    (lambda: prove.scaled_mm(len, rule="yes", like="numpy"), "rule: expected True or False, got 'yes'"),
+    (lambda: prove.scaled_mm(len, sums=[], like="numpy"), "sums: expected one of None f32 fast promoted, got []"),
 ])
 def test_arguments_are_named(call, words):
-    with pytest.raises(octet.Error, match=words.replace("(", "\\(")):
+    with pytest.raises(octet.Error, match=re.escape(words)):
         call()
 
 
@@ -288,3 +311,72 @@ def test_results_of_other_shapes_and_types_are_faults():
 def test_wrong_shape_and_width_are_faults():
     assert "shape" in prove.cast(lambda x: formats.encode(x, "e4m3")[1:], "e4m3").first.got
     assert "1 bytes each" in prove.cast(lambda x: formats.encode(x, "bf16"), "e4m3").first.got
+
+
+@pytest.mark.parametrize("given", [np.complex64(1), "a", np.datetime64(1, "s")])
+def test_arrays_of_other_than_real_numbers_are_a_difference(given):
+    for proof in (lambda: prove.cast(lambda x: np.full(x.shape, given), "e4m3"),
+                  lambda: prove.quantizer(lambda x: (np.zeros(x.shape, np.uint8), np.full(1, given))),
+                  lambda: prove.scaled_mm(lambda a, b, *_: np.full((len(a), len(b)), given), like="numpy")):
+        result = proof()
+        assert not result and "expected an array of numbers, got" in result.first.got
+
+
+def test_one_by_one_groups_are_held():
+    assert prove.quantizer(lambda x: tuple(formats.quantize(x, "e4m3", "1x1")), "e4m3", "1x1", seconds=1)
+
+
+@pytest.mark.parametrize("device, words", [("gpu", "device: expected cpu, cuda or cuda:N, got 'gpu'"), ("meta", "got 'meta'"), ("cuda:99", "got 'cuda:99'"),
+                                           (None, "device: expected a text, got None")])
+def test_devices_that_are_not_there_are_named(device, words):
+    pytest.importorskip("torch")
+    with pytest.raises(octet.Error, match=words):
+        prove.cast(len, "e4m3", like="torch", device=device)
+
+
+def adamw(params, **options):
+    import torch
+    return torch.optim.AdamW(params, **options)
+
+
+def moments(optimizer, p):
+    return optimizer.state[p]["exp_avg"], optimizer.state[p]["exp_avg_sq"]
+
+
+@pytest.mark.parametrize("given, words", [
+    ({"make": 3}, "make: expected a function, got 3"),
+    ({"moments": 3}, "moments: expected a function, got 3"),
+    ({"stored": ("e4m3", "e4m3")}, "stored: expected `moments` beside it"),
+    ({"stored": ("e4m3",), "moments": moments}, "stored: expected formats of m and v, got ['e4m3']"),
+    ({"stored": ("f32", "e4m3"), "moments": moments}, "stored: expected one of"),
+    ({"stored": ("bf16", "bf16"), "moments": moments}, "stored: expected one of"),
+    ({"stored": ("e4m3", "e4m3"), "moments": moments, "group": 3, "shards": False}, "group: expected a divisor of the 16384 elements of [64, 256], got 3"),
+    ({"shape": (64,)}, "shape: expected rows and columns, got (64,)"),
+    ({"shape": (0, 4)}, "shape[0]: expected an integer"),
+    ({"shape": (3, 5)}, "shards: expected False, or a shape whose upper half is whole groups of 256 elements, got [3, 5]"),
+    ({"group": 0}, "group: expected an integer of 1 or more, got 0"),
+    ({"dtype": "float64"}, "dtype: expected one of float32 bfloat16 float16, got 'float64'"),
+    ({"shards": None}, "shards: expected True or False, got None"),
+])
+def test_what_an_optimizer_is_asked_for_is_named(given, words):
+    pytest.importorskip("torch")
+    with pytest.raises(octet.Error, match=re.escape(words)):
+        prove.optimizer(**{"make": adamw, **given})
+
+
+@pytest.mark.parametrize("given, words", [
+    ({"make": lambda params, **options: None}, "expected an optimizer with step, state_dict and load_state_dict, got NoneType"),
+    ({"moments": lambda optimizer, p: None}, "moments: expected m and v of shape (8, 64), got TypeError"),
+    ({"moments": lambda optimizer: 1}, "moments: expected m and v of shape (8, 64), got TypeError"),
+    ({"moments": lambda optimizer, p: (p, p[:1])}, "expected moments m and v of shape (8, 64)"),
+])
+def test_moments_that_cannot_be_read_are_a_difference(given, words):
+    pytest.importorskip("torch")
+    result = prove.optimizer(**{"make": adamw, "shape": (8, 64), **given})
+    assert not result and words in result.first.got
+
+
+def test_moments_may_be_arrays():
+    pytest.importorskip("torch")
+    result = prove.optimizer(adamw, moments=lambda *given: [one.numpy() for one in moments(*given)], shape=(8, 64))
+    assert result and result.cases > 4 * 8 * 64

@@ -19,6 +19,7 @@ ADAPTERS = sorted(Path(stacks.__file__).parent.glob("[a-z]*_.py"))
 HEALTHY = {
     "torch": ["float8_e4m3fn", "float8_e5m2", "to bfloat16", "to float16", "by tensor"],
     "ml_dtypes": ["float8_e4m3fn", "float8_e5m2", "to bfloat16"],
+    "jax": ["float8_e4m3fn", "float8_e5m2", "to bfloat16", "to float16"],
     "en_dtypes": ["hifloat8"],
     "gfloat": ["gfloat"],
     "torchao.float8": ["e4m3 tensor", "e5m2 tensor", "bf16 to e4m3 row"],
@@ -72,8 +73,8 @@ def test_command_proves_ml_dtypes(capsys):
 def test_command_lists_and_names_strangers(capsys):
     assert command.main(["--list"]) == 0
     assert "torchao.mx" in capsys.readouterr().out
-    assert command.main(["jax"]) == 2
-    assert "got jax" in capsys.readouterr().err
+    assert command.main(["nobody"]) == 2
+    assert "got nobody" in capsys.readouterr().err
 
 
 def test_command_ends_in_time(capsys):
@@ -82,10 +83,23 @@ def test_command_ends_in_time(capsys):
     assert "11 proofs not begun within 0 seconds" in capsys.readouterr().out
 
 
-def test_command_skips_what_does_not_run_there(capsys):
+def test_command_names_what_does_not_run_there(capsys):
     installed("ml_dtypes")
-    assert command.main(["ml_dtypes", "--device", "cuda"]) == 0
-    assert "ml_dtypes: runs on cpu alone" in capsys.readouterr().out
+    assert command.main(["ml_dtypes", "--device", "cuda"]) == 2
+    assert capsys.readouterr().err == "[prove] --device cuda: expected stacks that run there, got ml_dtypes\n"
+
+
+@pytest.mark.parametrize("flags", [["--seconds", "-1"], ["--seconds", "nan"], ["--seconds", "inf"], ["--sec", "1"]])
+def test_command_refuses_flags_that_mean_nothing(flags):
+    with pytest.raises(SystemExit) as ended:
+        command.main(["ml_dtypes", *flags])
+    assert ended.value.code == 2
+
+
+def test_command_proves_a_stack_once(capsys):
+    installed("ml_dtypes")
+    command.main(["ml_dtypes", "ml_dtypes", "--seconds", "0"])
+    assert capsys.readouterr().out.count("not begun within 0 seconds") == 1
 
 
 def test_an_adapter_that_does_not_fit_is_told(capsys, monkeypatch):

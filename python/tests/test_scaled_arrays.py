@@ -99,7 +99,7 @@ def test_measured_every_few_calls_and_in_the_call_before():
         for name in ("every", "before"):
             assert np.array_equal(outputs["value_" + name], values * np.float32(2**call))
     assert seen == [(1, 1), (1, 1), (1, 2), (8, 4), (8, 8), (8, 16)]
-    with pytest.raises(Error, match="periodic_rescale: expected from 1"):
+    with pytest.raises(Error, match="calls: expected an integer from 1 to 16777216, got 0"):
         g.periodic_rescale(x, "z", 0)
     with pytest.raises(Error, match="norm: expected one of"):
         g.delayed_rescale(x, "z", norm="l3")

@@ -263,3 +263,20 @@ def test_operators_keep_their_promises():
     x, w = values(3, 10, 64), values(1, 8, 64)
     torch.library.opcheck(torch.ops.octet.block_forward, ([x, w], linear_text("fp8_linear", 64, 8, False), ["x", "linear.weight"]),
                           test_utils=("test_schema", "test_faketensor"))
+
+
+@pytest.mark.parametrize("call, text", [
+    (lambda: ot.Linear(0, 4), "in_features: expected an integer of 1 or more, got 0"),
+    (lambda: ot.Linear(4, -1), "out_features: expected an integer of 1 or more, got -1"),
+    (lambda: ot.Linear(4.0, 4), "in_features: expected an integer of 1 or more, got 4.0"),
+    (lambda: ot.Linear(4, 4, dtype=torch.float16), "dtype: expected torch.bfloat16, torch.float32 or None, got torch.float16"),
+    (lambda: ot.Linear(4, 4)([1.0]), "x: expected a tensor, got list"),
+    (lambda: ot.Linear(4, 4)(np.ones((1, 4), np.float32)), "x: expected a tensor, got ndarray"),
+    (lambda: ot.convert(torch.nn.Sequential(torch.nn.Linear(4, 0))), "0.weight: expected one element or more, got shape"),
+    (lambda: ot.report(None), "expected a torch.nn.Module, got NoneType"),
+    (lambda: ot.report(torch.nn.ReLU(), accuracy="x"), "accuracy: expected True or False, got 'x'"),
+])
+def test_what_is_no_layer_and_no_input_is_named(call, text):
+    with warnings.catch_warnings(), pytest.raises(octet.Error, match=text):
+        warnings.simplefilter("ignore")  # PyTorch's of a weight without elements
+        call()

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "compile/weight_copies.h"
 #include "passes/rewrite/simplify.h"
+#include "passes/rewrite/stored_sum.h"
 
 namespace octet {
 namespace {
@@ -29,12 +30,9 @@ StateUse accumulated(StateUse history) {
 }
 
 // True if an update may keep this gradient as data and scale: a node makes its value of them. Ranks
-// sum values.
+// sum values (passes/parallel/shard_updates.h).
 bool is_kept_gradient(const Graph& graph, ValueId gradient, const ProgramOptions& options) {
-  const Node* value = graph.producer(gradient);
-  if (value == nullptr || options.parallel.is_active()) return false;
-  const bool widens = value->op == OpCode::rescale || value->op == OpCode::dequantize;
-  return widens && graph.type(value->operands[0]).n_bytes() < graph.type(gradient).n_bytes();
+  return !options.parallel.is_active() && is_stored_gradient(graph, gradient);
 }
 
 // Leaves the making of such values to the update (optim/optimizer.cpp). Whether there is one.
@@ -55,26 +53,19 @@ ValueId accumulator_scale(Builder& builder, const std::string& parameter) {
   return builder.state(StateUse::accumulated_rescale, parameter + ".gradient", {Dtype::f32, {}});
 }
 
-// The accumulator's value, FP16 data times their scale.
-ValueId accumulated_value(Builder& builder, ValueId total, ValueId scale) {
-  return builder.emit_typed(OpCode::rescale, NoAttrs{}, {total, scale}, {Dtype::f32})[0];
-}
-
-// The sum of gradients that are kept in few bytes, in FP16, rounded to nearest with a power of two
-// that brings its largest magnitude to 2^14, within a factor of sqrt(2).
+// The sum of gradients that are kept in few bytes.
 void accumulate_kept(Builder& builder, GraphOutput& output, const std::string& parameter,
                      bool add) {
   const Shape shape = builder.shape(output.value);
   const ValueId total = builder.state(StateUse::accumulator, parameter, {Dtype::fp16, shape});
   const ValueId scale = accumulator_scale(builder, parameter);
   const ValueId sum =
-      add ? builder.add(accumulated_value(builder, total, scale), output.value) : output.value;
+      add ? builder.add(value_of(builder, {total, scale}), output.value) : output.value;
   const ValueId amax = builder.emit(OpCode::amax, NoAttrs{}, {sum})[AmaxOp::amax];
-  const ValueId next = builder.unary(OpCode::power_of_two, builder.scaled(amax, 0x1p-14));
-  const ValueId inverse = builder.div(builder.fill({}, 1), next);
-  output.value = builder.emit_typed(OpCode::rescale, NoAttrs{}, {sum, inverse}, {Dtype::fp16})[0];
+  const StoredSum next = store_sum(builder, sum, amax);
+  output.value = next.data;
   output.updates = total;
-  builder.next(scale, next);
+  builder.next(scale, next.scale);
 }
 
 // The history that the output updates, of maxima or of a rescale factor; nullptr where it updates
@@ -274,8 +265,7 @@ Graph update_from_accumulators(const Graph& typed, const ProgramOptions& options
     if (!is_kept) continue;
     any_kept = true;
     builder.tag = Tag{.layer = -1, .role = Role::update, .origin = item.parameter};
-    item.gradient =
-        accumulated_value(builder, item.gradient, accumulator_scale(builder, item.parameter));
+    item.gradient = value_of(builder, {item.gradient, accumulator_scale(builder, item.parameter)});
   }
   builder.tag = {};
   ValueId flag = kNoValue;

@@ -194,27 +194,15 @@ class PeftFolder {
     }
   }
 
-  // With `bias: all` PEFT writes a saved module's biases again, and those that it had in the base:
-  // MODULE.modules_to_save[.ADAPTER].PART.bias, MODULE.original_module.PART.bias.
-  bool is_written_again(const std::string& name, const std::string& module,
-                        std::string_view ending) const {
-    for (const std::string mark : {".modules_to_save", ".original_module"}) {
-      const size_t at = (module + ".").find(mark + ".");
-      if (at == module.npos) continue;
-      const std::string before = module.substr(0, at), after = module.substr(at + mark.size());
-      const size_t part = after.empty() ? 0 : std::min(after.find('.', 1), after.size());
-      for (const std::string& rest : {after, after.substr(part)}) {
-        const std::string own = before + rest + std::string(ending);
-        const std::string first = std::string(kPeftPrefix) + own;
-        if (modules_.find(own) == nullptr || files_.find(first) == nullptr) continue;
-        return mark == ".original_module" || files_.are_equal(first, name);
-      }
-    }
-    return false;
+  bool is_written_again(const std::string& name) const {
+    const bool is_base_s = name.find(kOriginalModule) != name.npos;
+    return std::ranges::any_of(first_names(name), [&](const std::string& first) {
+      return files_.find(first) != nullptr && (is_base_s || files_.are_equal(first, name));
+    });
   }
 
   void add_own(const std::string& name, const std::string& module, std::string_view ending) {
-    if (is_written_again(name, module, ending)) return;
+    if (is_written_again(name)) return;
     const std::string_view end = ending.ends_with(kBiasEnd) ? kBiasEnd : kWeightEnd;
     const ParameterSpec* p = modules_.find(module + std::string(end));
     if (p == nullptr) fail(name, "a parameter of the base", "one that it has not");

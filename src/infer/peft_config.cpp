@@ -279,6 +279,17 @@ bool is_targeted(const PeftConfig& config, const PeftModule& module) {
   return layer && std::ranges::find(*config.layers, *layer) != config.layers->end();
 }
 
+std::vector<std::string> first_names(const std::string& tensor) {
+  std::vector<std::string> names;
+  for (const std::string_view mark : {std::string_view(".modules_to_save."), kOriginalModule}) {
+    const size_t at = tensor.find(mark);
+    if (at == tensor.npos) continue;
+    const std::string module = tensor.substr(0, at + 1), rest = tensor.substr(at + mark.size());
+    names = {module + rest, module + rest.substr(rest.find('.') + 1)};
+  }
+  return names;
+}
+
 int64_t rank_of(const PeftConfig& config, const std::string& path) {
   return value_of_pattern(config.ranks, path, config.rank);
 }

@@ -60,6 +60,11 @@ struct PeftModule {
 bool is_saved_module(std::span<const std::string> saved, const std::string& path);
 // By target_modules, exclude_modules and layers_to_transform, which a whole path is not asked for.
 bool is_targeted(const PeftConfig& config, const PeftModule& module);
+// With `bias: all` PEFT writes a saved module's biases again, and those that it had in the base:
+// MODULE.modules_to_save[.ADAPTER].PART.bias, MODULE.original_module.PART.bias. Names that
+// MODULE.PART.bias may then be; none for other tensors.
+inline constexpr std::string_view kOriginalModule = ".original_module.";
+std::vector<std::string> first_names(const std::string& tensor);
 int64_t rank_of(const PeftConfig& config, const std::string& path);
 double alpha_of(const PeftConfig& config, const std::string& path);
 

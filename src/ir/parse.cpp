@@ -284,7 +284,7 @@ class Parser : TextCursor {
   void attribute(T& target) {
     if constexpr (std::is_same_v<T, bool>) {
       target = accept_keyword("true");
-      if (!target) keyword("false");
+      if (!target && !accept_keyword("false")) fail("true or false");
     } else if constexpr (std::is_same_v<T, Shape>) {
       target = shape();
     } else if constexpr (std::is_same_v<T, std::vector<double>>) {

@@ -30,6 +30,9 @@ ValueId add_input(Graph& graph, InputKind kind, const std::string& name, const s
   if (!type) throw Error(ErrorCode::invalid_argument, "expected a dtype, got {}", dtype);
   if (graph.find_input(name) != nullptr)
     throw Error(ErrorCode::invalid_argument, "expected a new input, got '{}' again", name);
+  if (std::ranges::any_of(shape, [](int64_t n) { return n < 0; }))
+    throw Error(ErrorCode::invalid_argument, "{}: expected no negative dimension, got {}", name,
+                to_string(shape));
   return Builder(graph).input(kind, name, {*type, shape});
 }
 
@@ -64,13 +67,21 @@ E named(std::string_view what, const std::string& name) {
 template <typename F>
 std::set<std::string> scaled_names(std::string_view what, const std::vector<std::string>& names,
                                    const F& find) {
+  std::set<std::string> known;
   for (const std::string& name : names) {
     if (!find(name))
       throw Error(ErrorCode::invalid_argument, "{}: expected a float of the graph, got '{}'", what,
                   name);
+    if (!known.insert(name).second)
+      throw Error(ErrorCode::invalid_argument, "{}: expected each name once, got '{}' again", what,
+                  name);
   }
-  return {names.begin(), names.end()};
+  return known;
 }
+
+// log2 of what f32 holds above 0; of scales, powers of two whose inverse it holds, too.
+constexpr double kLeastRms = -149, kMostRms = 128;
+constexpr int kMostScale = 126;
 
 }  // namespace
 
@@ -106,8 +117,24 @@ ScalifyOptions scalify_options(const Graph& graph, const ScalifySettings& settin
                     entry.first);
     }
   };
+  if (graph.phase != Phase::logical)
+    throw Error(ErrorCode::invalid_argument,
+                "scalify: expected a graph in phase logical, before any recipe, got {}",
+                enum_name(graph.phase));
   expect_inputs("input_rms", settings.input_rms);
   expect_inputs("input_scales", settings.input_scales);
+  for (const auto& [name, log2] : settings.input_rms) {
+    if (!(log2 >= kLeastRms && log2 <= kMostRms))
+      throw Error(ErrorCode::invalid_argument,
+                  "input_rms: expected log2 from {} to {} of '{}', got {}", kLeastRms, kMostRms,
+                  name, log2);
+  }
+  for (const auto& [name, log2] : settings.input_scales) {
+    if (std::abs(log2) > kMostScale)
+      throw Error(ErrorCode::invalid_argument,
+                  "input_scales: expected log2 from {} to {} of '{}', got {}", -kMostScale,
+                  kMostScale, name, log2);
+  }
   ScalifyOptions options{
       .rounding = named<ScaleRounding>("rounding", settings.rounding),
       .input_rms = settings.input_rms,

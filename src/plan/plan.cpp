@@ -279,7 +279,7 @@ class Planner {
       const ValueId gradient = read_gradient(plan_.graph, n);
       if (gradient == kNoValue) continue;
       gradients_.insert(root(gradient));
-      const Node* sum = plan_.graph.producer(gradient);
+      const Node* sum = gradient_maker(plan_.graph, gradient);
       if (sum != nullptr && is_collective(sum->op)) gradients_.insert(root(sum->in(Reduce::x)));
     }
     for (const GraphOutput& output : plan_.graph.outputs) {

@@ -57,10 +57,17 @@ const GraphInput* updated_parameter(const Graph& graph, const Node& node) {
   return input != nullptr && input->kind == InputKind::parameter ? input : nullptr;
 }
 
+const Node* gradient_maker(const Graph& graph, ValueId gradient) {
+  const Node* maker = graph.producer(gradient);
+  while (maker != nullptr && maker->op == OpCode::rescale && maker->tag.role == Role::update)
+    maker = graph.producer(maker->in(Rescale::x));
+  return maker;
+}
+
 ValueId read_gradient(const Graph& graph, const Node& node) {
   for (const ValueId id : node.operands) {
     if (id == kNoValue || !is_float(graph.type(id).dtype)) continue;
-    const Node* maker = graph.producer(id);
+    const Node* maker = gradient_maker(graph, id);
     const GraphInput* input = graph.input_of(id);
     const bool is_made =
         maker != nullptr && (maker->tag.role == Role::backward ||

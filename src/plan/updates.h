@@ -10,6 +10,8 @@ const GraphInput* updated_parameter(const Graph& graph, const Node& node);
 // The gradient that such a node reads: what the backward makes, or its sum over micro-batches or
 // ranks. kNoValue where it reads none.
 ValueId read_gradient(const Graph& graph, const Node& node);
+// The node that made it, or the sum that it was rounded from (passes/parallel/shard_updates.h).
+const Node* gradient_maker(const Graph& graph, ValueId gradient);
 
 // A copy (stop_gradient, role `update`) for each output that cannot lie in its aliased input as it
 // is: the next value of an input that is itself another input, that another input takes too, that

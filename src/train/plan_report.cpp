@@ -55,16 +55,23 @@ int64_t gradient_bytes(const Plan& plan) {
   return most;
 }
 
-// Of several ranks gradients are data and scale no longer: what is added has one scale.
+// Ranks add values; their sum is rounded again where it waits for its update as a shard.
 std::string gradients_text(const Plan& plan, const ProgramOptions& options) {
   const int64_t bytes = gradient_bytes(plan);
   if (bytes == 0) return "";
   std::string text =
       fmt::format("gradients of parameters: {} at most", bytes_text(static_cast<double>(bytes)));
-  if (options.recipe_options.scaled_gradient && options.parallel.ranks > 1)
-    text +=
-        fmt::format("; rounded to {} (recipe.scaled_gradient), but f32 until {} ranks add them",
-                    dtype_name(*options.recipe_options.scaled_gradient), options.parallel.ranks);
+  const ParallelOptions& ranks = options.parallel;
+  if (options.recipe_options.scaled_gradient && ranks.ranks > 1) {
+    const bool is_cut = ranks.shard != ShardStage::none;
+    const bool is_stored = is_cut && options.accumulate == 1 && !ranks.strict;
+    text += fmt::format(
+        "; rounded to {} (recipe.scaled_gradient), but f32 until {} ranks add them; the sum is {}",
+        dtype_name(*options.recipe_options.scaled_gradient), ranks.ranks,
+        is_stored ? "fp16 until its update"
+                  : "f32 (fp16 with parallel.shard, one micro-batch a step, and no "
+                    "parallel.strict)");
+  }
   return text + "\n";
 }
 

@@ -4,11 +4,12 @@
 
 A table of what was held, cases, how many are equal and the first difference, the documented choices that were seen, and a block to
 paste into an issue. Exit status: 0; 1 where a difference is no documented choice, or a stack that was named is not installed; 2 for a
-name that is none, and for cuda without a CUDA device."""
+name that is none, for one that does not run on the device, and for cuda without a CUDA device."""
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import platform
 import subprocess
@@ -38,6 +39,10 @@ def main(arguments=None) -> int:
         print(f"[prove] not installed: {', '.join(f'{package} of {stack.name}' for stack in absent for package in stack.missing)}",
               file=sys.stderr)
         return 1
+    elsewhere = [stack.name for stack in chosen if given.device not in stack.devices] if given.names else []
+    if elsewhere:
+        print(f"[prove] --device {given.device}: expected stacks that run there, got {', '.join(elsewhere)}", file=sys.stderr)
+        return 2
     if given.device == "cuda" and not _has_cuda(chosen):
         print("[prove] --device cuda: expected a CUDA device that PyTorch has, got none", file=sys.stderr)
         return 2
@@ -54,13 +59,23 @@ def main(arguments=None) -> int:
 
 
 def _arguments(arguments):
-    parser = argparse.ArgumentParser(prog="python -m octet.prove", description="Holds other stacks' casts, quantizers, products and "
+    parser = argparse.ArgumentParser(prog="python -m octet.prove", allow_abbrev=False, description="Holds other stacks' casts, quantizers, products and "
                                      "optimizers to exact definitions.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"stacks, all that are installed by default: {' '.join(stacks.NAMES)}")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--seconds", type=float, default=60, help="no new proof after them (60)")
+    parser.add_argument("--seconds", type=_seconds, default=60, help="no new proof after them (60)")
     parser.add_argument("--list", action="store_true", help="the stacks, their versions and what is covered")
     return parser.parse_args(arguments)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a number, 0 or more, got '{text}'")
+    return seconds
 
 
 def _has_cuda(chosen) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import formats
+from .. import _checks, formats
 from .._error import Error
 from ._choices import choices_of
 from ._inputs import SOURCES, grid, hostile, values_of
@@ -34,13 +34,18 @@ def cast(f, format: str, source: str = "f32", *, overflow: str | None = None, ro
     A NaN equals any NaN. Where f raises at once, the result is skipped and not true: a refusal is not silent; where it raises later,
     `choices` of the result says so. Raises octet.Error for arguments and packages that are not installed.
     """
+    _checks.function("prove", f=f)
+    _checks.one_of("prove", "format", format, formats.formats())
+    _checks.text("prove", rounding=rounding, **({} if what is None else {"what": what}))
+    _checks.flag("prove", layouts=layouts)
     is_stochastic = rounding == "stochastic"
-    if overflow not in OVERFLOWS:
-        raise Error(f"[prove] overflow: expected saturate, nan, inf or None, got {overflow!r}")
+    _checks.one_of("prove", "overflow", overflow, OVERFLOWS, "saturate, nan, inf or None")
+    known = {"saturate", *(choice.name for choice in choices_of("overflow", format))}
+    if overflow is not None and overflow not in known:
+        raise Error(f"[prove] overflow: expected None or {', '.join(sorted(known))} of {format}, got {overflow!r}")
     if is_stochastic and overflow is not None:
         raise Error(f"[prove] overflow: expected None with stochastic rounding, which does not look at it, got {overflow!r}")
-    if source not in SOURCES:
-        raise Error(f"[prove] source: expected one of {' '.join(SOURCES)}, got {source!r}")
+    _checks.one_of("prove", "source", source, SOURCES)
     check_where(like, device)
     result = Result(what or f"{source} to {format}")
     with Clock(result):

@@ -6,10 +6,12 @@ import re
 
 import numpy as np
 
-from .. import formats
+from .. import _checks, formats
 from .._error import Error
 
 __all__ = ["DATA_RULES", "Groups", "SCALE_RULES", "encoded", "narrowed"]
+
+LARGEST = 1024  # elements of a side of groups
 
 
 class Groups:
@@ -17,12 +19,12 @@ class Groups:
 
     def __init__(self, shape: tuple[int, int], granularity: str):
         rows, cols = shape
-        tile = {"tensor": (rows, cols), "row": (1, cols)}.get(granularity)
+        tile = {"tensor": (rows, cols), "row": (1, cols)}.get(granularity) if isinstance(granularity, str) else None
         if tile is None:
-            match = re.fullmatch(r"(\d+)x(\d+)", granularity)
-            if match is None:
-                raise Error(f"[prove] granularity: expected tensor, row, 1xG or BxB, got {granularity!r}")
-            tile = int(match[1]), int(match[2])
+            match = re.fullmatch(r"(\d+)x(\d+)", granularity) if isinstance(granularity, str) else None
+            tile = (int(match[1]), int(match[2])) if match else (0, 0)
+            if tile[0] not in (1, tile[1]) or not 1 <= tile[1] <= LARGEST:
+                raise Error(f"[prove] granularity: expected tensor, row, 1xG or BxB up to {LARGEST}, got {_checks.shown(granularity)}")
         across = -(-cols // tile[1])
         self.ids = (np.arange(rows) // tile[0])[:, None] * across + np.arange(cols) // tile[1]
         self.count, self.tile = int(self.ids.max()) + 1, tile

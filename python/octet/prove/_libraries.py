@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import _native
+from .. import _checks, _native
 from .._arrays import is_torch
 from .._error import Error
 
@@ -29,11 +29,29 @@ def called(f, *arguments):
 
 
 def check_where(like: str, device: str):
-    """octet.Error for a library that is none, and for a device that NumPy's arrays are not on."""
-    if like not in ("numpy", "torch"):
-        raise Error(f"[prove] like: expected numpy or torch, got {like!r}")
+    """octet.Error for a library that is none or not installed, and for a device that is not there."""
+    _checks.one_of("prove", "like", like, ("numpy", "torch"), "numpy or torch")
+    _checks.text("prove", device=device)
     if like == "numpy" and device != "cpu":
         raise Error(f"[prove] device: expected cpu with like 'numpy', got {device!r}")
+    if like == "torch":
+        _check_device(device)
+
+
+def _check_device(device: str):
+    try:
+        import torch
+    except ImportError:
+        raise Error("[prove] expected the package torch, it is not installed", "device") from None
+    try:
+        wanted = torch.device(device)
+    except RuntimeError:
+        wanted = None
+    if wanted is None or wanted.type not in ("cpu", "cuda"):
+        raise Error(f"[prove] device: expected cpu, cuda or cuda:N, got {device!r}")
+    n_there = torch.cuda.device_count() if wanted.type == "cuda" else 1
+    if (wanted.index or 0) >= n_there:
+        raise Error(f"[prove] device: expected one of the {n_there} CUDA devices that PyTorch has, got {device!r}", "device")
 
 
 def give(bits: np.ndarray, source: str, like: str = "numpy", device: str = "cpu"):
@@ -75,7 +93,7 @@ def read(y) -> np.ndarray:
         y = y.numpy()
         return y.view(np.uint16) if y.dtype == np.int16 else y
     y = np.asarray(y)
-    if y.dtype.hasobject:
+    if y.dtype.hasobject or y.dtype.kind in "cSUmM":
         raise Wrong(f"[prove] expected an array of numbers, got {y.dtype} {y.shape}")
     return y if y.dtype.kind in "fiu" and y.dtype.name in np.sctypeDict else np.ascontiguousarray(y).view(f"u{y.dtype.itemsize}")
 

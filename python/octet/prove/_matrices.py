@@ -31,7 +31,8 @@ def shapes(granularity: str, multiple: int) -> list[tuple[int, int]]:
     sizes = [(rows, cols), (2 * rows, 3 * cols), (3 * rows, 8 * cols)]
     ragged = [(1, 1), (1, cols - 1), (1, cols + 1), (3, 2 * cols + 5), (rows + 1, cols + 7), (37, 130), (2, 4099)]
     long = [(1, 16384), (17 * rows, 1024)]
-    return [s for s in sizes + ragged + long if s[1] % multiple == 0 and (multiple == 1 or s[0] % min(rows, multiple) == 0)]
+    return [s for s in sizes + ragged + long
+            if s[1] > 0 and s[1] % multiple == 0 and (multiple == 1 or s[0] % min(rows, multiple) == 0)]
 
 
 def _fill(groups: Groups, shape, amax: np.ndarray, format: str, rng) -> np.ndarray:

@@ -6,14 +6,17 @@ import io
 
 import numpy as np
 
-from .. import formats
-from ._libraries import Wrong, called
+from .. import _checks, _native, formats
+from .._arrays import is_torch
+from .._error import Error
+from ._libraries import Wrong, called, check_where
 from ._result import Clock, Result
 
 __all__ = ["optimizer"]
 
 LR, BETAS, EPS, DECAY = 0.01, (0.9, 0.95), 1e-8, 0.1
 STEPS = 6
+PLACES = {"float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}  # the last place of a number of parameters, beside it
 ARITHMETIC = 2.0**-14  # of an update: what f32 operations in any order and approximate roots may lose
 
 
@@ -28,8 +31,22 @@ def optimizer(make, *, moments=None, stored: tuple[str, str] | None = None, shap
         within half a step of them, at the amax of their group of `group` elements. None: not held.
     Always: a zero gradient at rest moves nothing but by decay; a run resumed from its state_dict has the bits of one that was never
     interrupted; a second run has the bits of the first; and, but with shards=False, two shards of whole groups those of the whole.
+    Raises octet.Error for arguments.
     """
+    check_where("torch", device)
     import torch
+    _checks.function("prove", make=make, **({} if moments is None else {"moments": moments}))
+    _checks.flag("prove", shards=shards)
+    if what is not None:
+        _checks.text("prove", what=what)
+    _checks.one_of("prove", "dtype", dtype, PLACES)
+    shape = _checks.integers("prove", "shape", shape, 1, 1 << 20)
+    if len(shape) != 2:
+        _checks.refuse("prove", "shape", "rows and columns", shape)
+    group = _checks.integer("prove", "group", group, 1)
+    _check_stored(stored, moments, shape, group)
+    if shards and (shape[0] < 2 or shape[0] // 2 * shape[1] % group != 0):
+        raise Error(f"[prove] shards: expected False, or a shape whose upper half is whole groups of {group} elements, got {list(shape)}")
     result = Result(what or getattr(make, "__name__", "optimizer"))
     proof = _Steps(make, moments, stored, (shape, group), getattr(torch, dtype), device, result)
     with Clock(result):
@@ -37,6 +54,20 @@ def optimizer(make, *, moments=None, stored: tuple[str, str] | None = None, shap
             if result.first is None:
                 check()
     return result
+
+
+def _check_stored(stored, moments, shape, group) -> None:
+    if stored is None:
+        return
+    if moments is None:
+        raise Error("[prove] stored: expected `moments` beside it, which decodes what is held to it, got None")
+    stored = _checks.texts("prove", "stored", stored)
+    if len(stored) != 2:
+        _checks.refuse("prove", "stored", "formats of m and v", stored)
+    for format in stored:
+        _checks.one_of("prove", "stored", format, [name for name in formats.formats() if _native.format_bytes(name) == 1])
+    if shape[0] * shape[1] % group != 0:
+        raise Error(f"[prove] group: expected a divisor of the {shape[0] * shape[1]} elements of {list(shape)}, got {group}")
 
 
 class _Steps:
@@ -60,7 +91,10 @@ class _Steps:
         return np.where(rng.random(self.shape) < 1e-3, g * 100, g).astype(np.float32)
 
     def make(self, p, decay=DECAY):
-        return called(lambda: self._make([p], lr=LR, betas=BETAS, eps=EPS, weight_decay=decay))
+        made = called(lambda: self._make([p], lr=LR, betas=BETAS, eps=EPS, weight_decay=decay))
+        if not all(callable(getattr(made, name, None)) for name in ("step", "state_dict", "load_state_dict")):
+            raise Wrong(f"[prove] make: expected an optimizer with step, state_dict and load_state_dict, got {type(made).__name__}")
+        return made
 
     def step(self, optimizer, p, gradient) -> None:
         p.grad = self._tensor(gradient)
@@ -82,7 +116,7 @@ class _Steps:
 
     def _place(self, w) -> np.ndarray:
         """A unit in the last place of weights."""
-        return np.abs(w) * (2.0**-23 if self.dtype.itemsize == 4 else 2.0**-7) + 2.0**-126
+        return np.abs(w) * PLACES[str(self.dtype).removeprefix("torch.")] + (2.0**-24 if self.dtype.itemsize == 2 else 2.0**-126)
 
     def rest(self) -> None:
         p = self.weights()
@@ -115,7 +149,11 @@ class _Steps:
 
     def _decoded(self, optimizer, p, step, m, v):
         """The stored moments of this step, held to the ones that should be stored."""
-        stored = [_numbers(x) for x in called(self._moments, optimizer, p)]
+        try:
+            stored = [_numbers(x) for x in self._moments(optimizer, p)]
+        except Exception as error:  # noqa: BLE001: the reader's own
+            text = " ".join(f"{type(error).__name__}: {error}".split())[:160]
+            raise Wrong(f"[prove] moments: expected m and v of shape {self.shape}, got {text}") from error
         if [x.shape for x in stored] != [self.shape] * 2:
             raise Wrong(f"[prove] expected moments m and v of shape {self.shape}, got {[x.shape for x in stored]}")
         for name, format, exact, got in zip("mv", self.stored or (), (m, v), stored):
@@ -159,7 +197,7 @@ class _Steps:
 
 
 def _numbers(tensor) -> np.ndarray:
-    return tensor.detach().float().cpu().numpy().astype(np.float64)
+    return (tensor.detach().float().cpu().numpy() if is_torch(tensor) else np.asarray(tensor)).astype(np.float64)
 
 
 def _half_steps(exact: np.ndarray, format: str, group: int) -> np.ndarray:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import formats
+from .. import _checks, formats
 from .._error import Error
 from ._choices import choices_of
 from ._groups import DATA_RULES, SCALE_RULES, Groups, encoded
 from ._inputs import SOURCES, grid
 from ._layouts import check_layouts
 from ._libraries import Refused, Wrong, called, check_where, give, read
-from ._matrices import edge_matrices, regular_matrices
+from ._matrices import edge_matrices, regular_matrices, shapes
 from ._result import Clock, Result, hexes
 from ._shrink import smallest_part
 from ._stochastic import check_stochastic
@@ -39,19 +39,26 @@ def quantizer(f, format: str = "e4m3", granularity: str = "tensor", scale: str =
     Where f raises, those matrices are left out, and `choices` of the result says so; where it takes none, the result is skipped and not
     true. Raises octet.Error for arguments and packages that are not installed.
     """
-    if source not in SOURCES:
-        raise Error(f"[prove] source: expected one of {' '.join(SOURCES)}, got {source!r}")
-    if scale not in SCALE_RULES or rounding not in ("near", "stochastic") or format not in FORMATS:
-        raise Error(f"[prove] expected a format of {' '.join(FORMATS)}, a scale of {' '.join(SCALE_RULES)} and rounding near or "
-                    f"stochastic, got {format!r}, {scale!r} and {rounding!r}")
-    if multiple < 1:
-        raise Error(f"[prove] multiple: expected 1 or more, got {multiple!r}")
+    _checks.function("prove", f=f)
+    for name, value, known in (("source", source, SOURCES), ("format", format, FORMATS), ("scale", scale, SCALE_RULES),
+                               ("rounding", rounding, ("near", "stochastic"))):
+        _checks.one_of("prove", name, value, known)
+    _checks.flag("prove", inverse=inverse)
+    if target is not None:
+        _checks.number("prove", "target", target, 2.0**-126)
+    if seconds is not None:
+        _checks.number("prove", "seconds", seconds, 0)
+    if what is not None:
+        _checks.text("prove", what=what)
     check_where(like, device)
     Groups((1, 1), granularity)
+    multiple = _checks.integer("prove", "multiple", multiple, 1)
+    if len(shapes(granularity, multiple)) < 2:
+        raise Error(f"[prove] multiple: expected a divisor of sizes up to 16384 that are whole groups of {granularity}, got {multiple}")
     result = Result(what or f"{format} {granularity} {scale}")
     call = _Call(f, format, granularity, source, (like, device), inverse)
     with Clock(result, seconds) as clock:
-        judge = _Judge(call, target or formats.formats()[format]["amax_target"], scale, result)
+        judge = _Judge(call, formats.formats()[format]["amax_target"] if target is None else float(target), scale, result)
         if rounding == "stochastic":
             check_stochastic(call, format, granularity, judge.target, result, clock)
         else:

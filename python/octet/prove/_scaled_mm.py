@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import formats
-from .._error import Error
+from .. import _checks, formats
 from ._groups import narrowed
 from ._libraries import Refused, Wrong, called, check_where, read
 from ._result import Clock, Result, hexes
@@ -16,6 +15,7 @@ __all__ = ["scaled_mm"]
 PROMISES = {None: None, "f32": None, "fast": Sums(0), "promoted": Sums(128)}
 KS = (16, 32, 48, 128, 160, 256, 1024, 4096, 14336)
 TYPES = {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}  # of a and b, with PyTorch's names
+LARGEST = 1 << 20  # of M, N and K
 KINDS = ("normal", "mean", "wide", "cancel")
 SHOWN = 8  # rows and columns of a product that are held to the rule, spread over it
 N_WHOLE = 2  # of the smallest K products are held to the rule as a whole
@@ -37,11 +37,19 @@ def scaled_mm(f, a: str = "e4m3", b: str = "e4m3", *, scaling: str = "tensor", o
     Where f raises at a K, `choices` of the result says so; where it raises at once, the result is skipped and not true. Raises
     octet.Error for arguments.
     """
-    if a not in TYPES or b not in TYPES:
-        raise Error(f"[prove] expected a and b of {' '.join(TYPES)}, got {a!r} and {b!r}")
-    if sums not in PROMISES or scaling not in ("tensor", "row") or out not in ("f32", "bf16"):
-        raise Error(f"[prove] expected sums of {', '.join(map(str, PROMISES))}, scaling tensor or row and out f32 or bf16, got "
-                    f"{sums!r}, {scaling!r} and {out!r}")
+    _checks.function("prove", f=f)
+    for name, value, known in (("a", a, TYPES), ("b", b, TYPES), ("scaling", scaling, ("tensor", "row")), ("out", out, ("f32", "bf16")),
+                               ("sums", sums, PROMISES)):
+        _checks.one_of("prove", name, value, known)
+    if rule is not None:
+        _checks.flag("prove", rule=rule)
+    if seconds is not None:
+        _checks.number("prove", "seconds", seconds, 0)
+    if what is not None:
+        _checks.text("prove", what=what)
+    size, ks = (_checks.integers("prove", name, value, 1, LARGEST) for name, value in (("size", size), ("ks", ks)))
+    if len(size) != 2:
+        _checks.refuse("prove", "size", "M and N", size)
     check_where(like, device)
     result = Result(what or f"{a} x {b} {scaling}")
     if rule is None:

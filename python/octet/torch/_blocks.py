@@ -260,6 +260,8 @@ def is_taken(tensor) -> bool:
 
 def check(where: str, tensor) -> None:
     """Raises octet.Error for a tensor that no kernel takes, not even rounded to bfloat16."""
+    if not isinstance(tensor, torch.Tensor):
+        raise Error(f"[torch] {where}: expected a tensor, got {type(tensor).__name__}")
     if tensor.device.type not in ("cpu", "cuda"):
         raise Error(f"[torch] {where}: expected a tensor on the CPU or a CUDA device, got one on {tensor.device}", "device")
     if tensor.layout != torch.strided:

@@ -74,6 +74,8 @@ def _matching(model, linears, patterns) -> list:
 
 def check_parameters(name: str, module) -> None:
     for key, p in module.named_parameters(recurse=False):
+        if p.numel() == 0:
+            raise Error(f"[torch] {name}.{key}: expected one element or more, got shape {list(p.shape)}")
         check(f"{name}.{key}" if name else key, p)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from .. import _checks
 from .._error import Error
 from ._blocks import LinearSpec
 from ._functions import linear_text, run
@@ -30,6 +31,10 @@ class Linear(torch.nn.Linear):
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True, device=None, dtype=None, recipe: str = "fp8_linear"):
         recipe_of(recipe)
+        _checks.integer("torch", "in_features", in_features, 1)
+        _checks.integer("torch", "out_features", out_features, 1)
+        if dtype not in (None, torch.bfloat16, torch.float32):
+            raise Error(f"[torch] dtype: expected torch.bfloat16, torch.float32 or None, got {dtype!r}")
         super().__init__(in_features, out_features, bias, device=device, dtype=dtype)
         self.recipe = recipe
         self._link = None  # of what makes x and knows this linear

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from .. import formats
+from .. import _checks, formats
 from .._error import Error
 from . import _functions
 from ._layers import DecoderLayer, Link
@@ -75,6 +75,9 @@ def report(model: torch.nn.Module, *inputs, accuracy: bool = False, **named) -> 
     accuracy: the signal-to-noise ratio of the linears' operands too, for which the sum of its first output is differentiated;
     gradients of parameters stay as they are. Raises octet.Error for a model without converted modules.
     """
+    if not isinstance(model, torch.nn.Module):
+        raise Error(f"[torch] expected a torch.nn.Module, got {type(model).__name__}")
+    _checks.flag("torch", accuracy=accuracy)
     units = _units(model)
     if not units:
         raise Error("[torch] report: expected a model that coat() or convert() changed, got one without converted modules")

@@ -32,6 +32,8 @@ template <OpCode C, typename Op>
 Results infer_norm(const Attrs& attrs, Types in) {
   const auto name = op_def(C).name;
   need_matrix(name, "x", in[Op::x]);
+  const double eps = std::get<NormAttrs>(attrs).eps;
+  if (!(eps >= 0 && std::isfinite(eps))) fail(name, "eps must be finite, 0 or more, got {}", eps);
   const Shape& x = in[Op::x].shape;
   if (!absent(in, Op::weight)) need_float(name, "weight", in[Op::weight], {x[1]});
   if (const SlotId bias = row(C).norm.bias; !absent(in, bias)) {

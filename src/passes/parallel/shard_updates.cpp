@@ -9,6 +9,7 @@
 #include "ir/sharding.h"
 #include "passes/parallel/shards.h"
 #include "passes/rewrite/rewrite.h"
+#include "passes/rewrite/stored_sum.h"
 
 namespace octet {
 namespace {
@@ -210,7 +211,22 @@ class Sharder {
     attrs.squares = cuts() && normed_.contains(gradient);
     const auto results = builder().emit_typed(op, attrs, std::move(operands), {dtype});
     if (attrs.squares) squares_[gradient] = results[Reduce::squares];
+    if (cuts() && keeps(gradient)) kept_[gradient] = stored(results[Reduce::y]);
     return it->second = results[Reduce::y];
+  }
+
+  // The sum waits for its update as data and scale where one process would keep the gradient so. Of
+  // sums that are not cut the norm reads all values: they are rounded by the update, so that all
+  // stages have the same bits.
+  bool keeps(ValueId gradient) const {
+    return shares() && accumulated_.empty() && !options_.strict &&
+           is_stored_gradient(from_, gradient);
+  }
+  // With one scale for all ranks.
+  StoredSum stored(ValueId sum) {
+    const ValueId own = builder().emit(OpCode::amax, NoAttrs{}, {sum})[AmaxOp::amax];
+    const ValueId amax = cuts() ? builder().max_over_ranks(options_.ranks, own) : own;
+    return store_sum(builder(), sum, amax);
   }
 
   // A summand in E4M3 with one scale for all ranks: the smallest power of two, but for rounding,
@@ -262,6 +278,8 @@ class Sharder {
     ValueIds operands = rewriter_.map(node.operands);
     operands[Update::g] = gradient;
     auto attrs = std::get<UpdateAttrs>(node.attrs);
+    if (const ValueId g = node.in(Update::g); keeps(g))
+      read_kept(cuts() ? kept_.at(g) : stored(gradient), attrs.rule, operands);
     if (cuts()) {
       operands[Update::w] = own_shard(operands[Update::w]);
       attrs.ranks = options_.ranks, attrs.rank = options_.rank;
@@ -273,6 +291,15 @@ class Sharder {
       results[Update::next_w] = next_weight(next, results[Update::next_w]);
     }
     rewriter_.set(node.results, results);
+  }
+  // AdamW reads FP16 data, whose scale joins the factor beside them; other rules read values.
+  void read_kept(const StoredSum& kept, UpdateKind rule, ValueIds& operands) {
+    if (rule != UpdateKind::adamw) {
+      operands[Update::g] = value_of(builder(), kept);
+      return;
+    }
+    operands[Update::g] = kept.data;
+    operands[Update::grad_scale] = builder().mul(operands[Update::grad_scale], kept.scale);
   }
   ValueId own_shard(ValueId x) {
     const ShardAttrs own{.ranks = options_.ranks, .rank = options_.rank};
@@ -348,6 +375,7 @@ class Sharder {
   std::map<ValueId, ValueId> reduced_;          // -> new value
   std::set<ValueId> normed_;                    // whose norm is taken
   std::map<ValueId, ValueId> squares_;          // -> of the new value
+  std::map<ValueId, StoredSum> kept_;           // the new value in few bytes
   std::set<ValueId> left_, deferred_;           // new weights that stay shards; to be gathered
   std::map<ValueId, ValueId> completed_;        // weight, gathered -> the input that it was
   std::map<ValueId, ValueId> shards_;           // new weight -> this rank's shard of it

@@ -8,7 +8,7 @@
 // reads it (compile/compose.h).
 #pragma once
 
-#include "ir/graph.h"
+#include "ir/builder.h"
 
 namespace octet {
 

@@ -89,6 +89,24 @@ INSTANTIATE_TEST_SUITE_P(recipes, Stages,
                            return name;
                          });
 
+// Rounded to FP16 or E5M2 by each rank, and their sum to FP16: beside one process, which rounds
+// once.
+TEST_F(Ranks, keep_scaled_gradients_in_every_stage) {
+  for (const std::string recipe :
+       {"recipe=scalify_fp16 --set recipe.scaled_gradient=fp16",
+        "recipe=scalify_fp8 --set recipe.compute=fp16 --set recipe.scaled_gradient=e5m2"}) {
+    const std::string set = "--overwrite --set " + recipe + " --set parallel.reduce=f32 ";
+    train("one", set + "--set train.accumulate=2");
+    const double expected = val_losses("one").back();
+    for (const std::string stage : {"none", "optimizer", "gradients", "parameters"}) {
+      train(stage, set + "--ranks 2 --set parallel.shard=" + stage);
+      EXPECT_EQ(loss_bits(stage), loss_bits("none")) << recipe << ", " << stage;
+      EXPECT_TRUE(tensors(stage, 6) == tensors("none", 6)) << recipe << ", " << stage;
+      EXPECT_NEAR(val_losses(stage).back(), expected, 0.02) << recipe << ", " << stage;
+    }
+  }
+}
+
 // Whole matrices are dealt out for Muon, lengths summed exactly for LAMB, and states in 8 bits cut
 // in whole groups.
 TEST_F(Ranks, update_by_any_rule_as_one_does) {

@@ -134,6 +134,36 @@ TEST(PublishedExperiments, accumulate_as_fp32_does) {
   }
 }
 
+// Sums of ranks wait in FP16 in every stage, but those of micro-batches and those that are strict.
+TEST(PublishedExperiments, keep_sums_of_ranks_in_fp16) {
+  const ModelSpec spec = tiny::spec(ModelKind::gpt2);
+  const auto expect_gradients = [&](const ProgramOptions& options, Dtype dtype) {
+    Program of(options, *tiny::backend().catalogue);
+    const bool is_single = options.accumulate == 1;
+    const Graph& graph = of.plan(is_single ? function::step : function::update).graph;
+    int n_updates = 0;
+    for (const Node& node : graph.nodes) {
+      if (node.op != OpCode::adamw_step) continue;
+      EXPECT_EQ(graph.type(node.in(AdamwStep::g)).dtype, dtype) << options.recipe;
+      ++n_updates;
+    }
+    EXPECT_GT(n_updates, 20);
+  };
+  for (const Experiment& e : kExperiments) {
+    ProgramOptions options = program(e, spec);
+    options.parallel.ranks = 2;
+    for (const ShardStage stage :
+         {ShardStage::none, ShardStage::optimizer, ShardStage::gradients, ShardStage::parameters}) {
+      options.parallel.shard = stage;
+      expect_gradients(options, e.gradient ? Dtype::fp16 : Dtype::f32);
+    }
+    options.parallel.strict = true;
+    expect_gradients(options, Dtype::f32);
+    options.parallel.strict = false, options.accumulate = 2;
+    expect_gradients(options, Dtype::f32);
+  }
+}
+
 struct KeptCase {
   Dtype format = Dtype::fp16;
   UpdateKind rule = UpdateKind::adamw;

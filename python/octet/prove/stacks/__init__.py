@@ -12,7 +12,7 @@ from ..._error import Error
 __all__ = ["NAMES", "Stack", "find"]
 
 # By name; the file of torchao.mx is torchao_mx.py.
-NAMES = ("torch", "ml_dtypes", "en_dtypes", "gfloat", "torchao.float8", "torchao.mx", "torchao.optim", "onnxruntime",
+NAMES = ("torch", "ml_dtypes", "jax", "en_dtypes", "gfloat", "torchao.float8", "torchao.mx", "torchao.optim", "onnxruntime",
          "compressed_tensors", "transformers.fp8", "bitsandbytes", "flashoptim")
 
 
@@ -53,4 +53,4 @@ def find(names) -> list[Stack]:
     for name in names:
         if name not in NAMES:
             raise Error(f"[prove] expected stacks of {' '.join(NAMES)}, got {name}")
-    return [Stack(name) for name in names or NAMES]
+    return [Stack(name) for name in dict.fromkeys(names or NAMES)]
