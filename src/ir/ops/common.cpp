@@ -1,10 +1,10 @@
 #include "ir/ops/common.h"
 
 #include <algorithm>
-#include <map>
 #include <numeric>
 
 #include "base/integer.h"
+#include "ir/ops/gradients_of_steps.h"
 
 namespace octet::ops {
 

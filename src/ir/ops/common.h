@@ -6,7 +6,6 @@
 // last; a result that is absent leaves it likewise.
 #pragma once
 
-#include <map>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -108,10 +107,6 @@ Results infer_same(const Attrs&, Types in) {
 
 // A node of one result in f32, of `real` in the Logical phase: a step within a decomposition.
 ValueId emit_wide(Builder& b, OpCode op, ValueId x, ValueId y);
-// Gradients of `of` through the graph's nodes from number `first` on, steps of one result each, of
-// which `arriving` has the gradients of the last; kNoValue where none flows.
-Values gradients_of_steps(Builder& b, size_t first, std::map<ValueId, ValueId> arriving,
-                          const Values& of);
 // The gradient of a composed op of one operand and one result: through the steps of its
 // decomposition, which are made again.
 Values vjp_of_steps(Builder& b, const VjpCall& call);

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 
+#include "ir/ops/gradients_of_steps.h"
 #include "ir/ops/list.h"
 #include "ir/ops/scale_rules.h"
 
