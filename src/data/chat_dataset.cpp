@@ -71,12 +71,8 @@ class Reader {
   }
 
   ChatData read() {
-    for (const std::string& path : options_.paths) {
-      const bool is_folder = files_.is_directory(path);
-      for (const std::string& file : expand_paths(files_, {path}).paths) {
-        if (!is_folder || is_json_name(file)) read_file(file);
-      }
-    }
+    for (const std::string& file : conversation_files(files_, options_.paths, data_.report))
+      read_file(file);
     if (data_.samples.empty()) fail();
     data_.source = std::make_shared<ChatSource>(std::move(tokens_), std::move(flags_));
     return std::move(data_);
@@ -158,6 +154,7 @@ class Reader {
                    fmt::format("{} message {}", place, answer.message));
     }
     for (const std::string& key : entry.record.ignored) ++report.ignored[key];
+    for (const std::string& key : encoded.unread) ++report.ignored[key];
     if (!encoded.prompt_end.empty()) ++report.prompt_ends[encoded.prompt_end];
     report.n_rewritten += encoded.are_apart ? 1 : 0;
     ++report.n_records;
@@ -206,6 +203,28 @@ ChatData read_chat_data(const Files& files, const ChatEncoder& encoder,
   return Reader(files, encoder, options).read();
 }
 
+std::vector<std::string> conversation_files(const Files& files,
+                                            const std::vector<std::string>& paths,
+                                            ChatReport& report) {
+  std::vector<std::string> found;
+  for (const std::string& path : paths) {
+    const bool is_folder = files.is_directory(path);
+    const FolderFiles all = expand_paths(files, {path});
+    for (const std::string& file : all.paths) {
+      if (!is_folder || is_json_name(file)) {
+        found.push_back(file);
+      } else {
+        count_record(report.unread_files, "their names are not of JSON", file);
+      }
+    }
+    for (int64_t i = 0; i < all.n_links; ++i)
+      count_record(report.unread_files, "symbolic links are not followed", path);
+    for (const std::string& problem : all.problems)
+      count_record(report.unread_files, "they are no regular files, or cannot be listed", problem);
+  }
+  return found;
+}
+
 void add_report(const ChatReport& report, ChatReport& to) {
   to.template_name = report.template_name;
   for (int64_t ChatReport::*count :
@@ -215,7 +234,7 @@ void add_report(const ChatReport& report, ChatReport& to) {
     to.*count += report.*count;
   for (auto counts : {&ChatReport::formats, &ChatReport::ignored, &ChatReport::prompt_ends})
     for (const auto& [key, n] : report.*counts) (to.*counts)[key] += n;
-  for (auto records : {&ChatReport::left_out, &ChatReport::dropped}) {
+  for (auto records : {&ChatReport::left_out, &ChatReport::dropped, &ChatReport::unread_files}) {
     for (const auto& [why, more] : report.*records) {
       DroppedRecords& all = (to.*records)[why];
       all.n += more.n;
@@ -300,6 +319,10 @@ void log_report(const ChatReport& report, const Log& log) {
   }
   for (const auto& [key, n] : report.ignored)
     log.info("[data] {} records have a key that nothing is made of: '{}'", n, key);
+  for (const auto& [why, files] : report.unread_files) {
+    log.warning("[data] {} files of folders are not read: {} ({})", files.n, why,
+                places_text(files));
+  }
   for (const auto& [why, answers] : report.left_out) {
     log.warning("[data] {} answers are not trained: {} ({})", answers.n, why, places_text(answers));
   }

@@ -49,7 +49,12 @@ struct ChatReport {
   std::map<std::string, int64_t> prompt_ends = {};      // records, by AnswerTexts::prompt_end
   std::map<std::string, DroppedRecords> left_out = {};  // answers of records that are kept, by why
   std::map<std::string, DroppedRecords> dropped = {};   // by why
+  std::map<std::string, DroppedRecords> unread_files = {};  // of folders, by why
 };
+// The files of these paths, of folders those of conversations; the report counts the others.
+std::vector<std::string> conversation_files(const Files& files,
+                                            const std::vector<std::string>& paths,
+                                            ChatReport& report);
 // One more that is left out or dropped for this reason.
 void count_record(std::map<std::string, DroppedRecords>& by_why, const std::string& why,
                   const std::string& place);

@@ -33,6 +33,14 @@ bool says_whether_trained(std::string_view key, const OrderedJson& value) {
   return key == "weight" || key == "train" || (is_train_key(key) && truth_of(value));
 }
 
+// The loss that a message of another than the assistant cannot have, by a key that asks for it.
+std::optional<std::string> asked_loss(std::string_view key, const OrderedJson& value,
+                                      std::string_view role) {
+  const bool asks = key == "weight" ? value == 1 : truth_of(value).value_or(false);
+  if (role == "assistant" || !asks) return std::nullopt;
+  return std::string(key) + " (of another than the assistant)";
+}
+
 // True if `weight`, `train` and its other names leave the message in the loss.
 bool is_trained(const OrderedJson& json) {
   bool trains = true;
@@ -120,6 +128,8 @@ ChatMessage read_share(const OrderedJson& json, const std::string& speaker) {
   for (const auto& [key, other] : json.items()) {
     const bool is_used = key == "from" || key == "value" || says_whether_trained(key, other);
     if (!is_used && !other.is_null()) read.ignored.push_back(key);
+    if (!says_whether_trained(key, other)) continue;
+    if (auto asked = asked_loss(key, other, role)) read.ignored.push_back(*std::move(asked));
   }
   return read;
 }
@@ -181,7 +191,12 @@ ChatMessage read_message(const OrderedJson& json, const ChatFields& fields) {
   ChatMessage read{.is_trained = is_trained(json)};
   OrderedJson& message = read.json = OrderedJson::object();
   for (const auto& [key, value] : json.items()) {
-    if (says_nothing(key, value) || says_whether_trained(key, value)) continue;
+    if (says_whether_trained(key, value)) {
+      if (auto asked = asked_loss(key, value, role->get_ref<const std::string&>()))
+        read.ignored.push_back(*std::move(asked));
+      continue;
+    }
+    if (says_nothing(key, value)) continue;
     const bool is_role = key == fields.role, is_content = key == fields.content;
     const bool has_other_name = key == "role" || key == "content";
     if (!is_role && !is_content && (has_other_name || is_train_key(key))) {

@@ -27,7 +27,7 @@ struct ChatMessage {
   OrderedJson json = {};
   bool is_trained = true;                 // false: its `weight` is 0, or its `train` false
   bool is_share = false;                  // ShareGPT's {from, value}
-  std::vector<std::string> ignored = {};  // keys of {from, value} that nothing is made of
+  std::vector<std::string> ignored = {};  // keys that nothing is made of
 };
 
 // A message as transformers hands it to templates: keys that are null are dropped, reasoning has

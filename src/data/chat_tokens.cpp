@@ -1,6 +1,7 @@
 #include "data/chat_tokens.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "data/chat_messages.h"
 #include "data/chat_pictures.h"
 #include "data/token_stream.h"
+#include "data/unread_keys.h"
 #include "text/tokenizer_folder.h"
 
 namespace octet {
@@ -321,6 +323,15 @@ void ChatEncoder::check_special_tokens(const std::string& text) const {
   }
 }
 
+namespace {
+
+int64_t n_answers(const OrderedJson& messages) {
+  return std::ranges::count_if(
+      messages, [](const OrderedJson& message) { return message["role"] == "assistant"; });
+}
+
+}  // namespace
+
 EncodedRecord ChatEncoder::encode(const ChatRecord& record, WordCache& words) const {
   if (record.context.is_null()) return {.samples = {encode_text(record.text, words)}};
   const bool has_tools = record.context.contains("tools");
@@ -333,10 +344,16 @@ EncodedRecord ChatEncoder::encode(const ChatRecord& record, WordCache& words) co
     split_into_parts(messages, record.image_mark);
   std::vector<size_t> untrained = record.masked;
   untrained.insert(untrained.end(), record.empty.begin(), record.empty.end());
+  std::vector<LeftOutAnswer> wordless = wordless_answers(chat, context, untrained, clock_);
+  for (const LeftOutAnswer& answer : wordless) untrained.push_back(answer.message);
+  const bool has_words = std::ssize(untrained) < n_answers(messages);
+  if (!has_words && !wordless.empty()) bad_record(wordless.front().why);
   AnswerTexts answers = answer_texts(chat, context, untrained, clock_);
   EncodedRecord result{.are_apart = answers.are_apart,
                        .prompt_end = std::move(answers.prompt_end),
-                       .left_out = std::move(answers.left_out)};
+                       .left_out = std::move(answers.left_out),
+                       .unread = unread_keys(chat, context, untrained, answers.texts, clock_)};
+  std::ranges::move(wordless, std::back_inserter(result.left_out));
   for (const size_t message : record.empty) result.left_out.push_back({message, "an empty answer"});
   for (const AnswerText& text : answers.texts) {
     check_special_tokens(text.text);

@@ -53,6 +53,7 @@ struct EncodedRecord {
   bool are_apart = false;                  // a sample for each answer
   std::string prompt_end = {};             // as in AnswerTexts
   std::vector<LeftOutAnswer> left_out = {};
+  std::vector<std::string> unread = {};  // keys that the template makes nothing of
 };
 
 // The clock that a template may ask for stands still, so that tokens do not change with the day.

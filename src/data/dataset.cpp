@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -17,6 +18,11 @@ std::string quoted(const std::vector<std::string>& paths) {
   if (paths.empty()) return "no file";
   const std::string first = fmt::format("'{}'", paths.front());
   return paths.size() == 1 ? first : fmt::format("{} and {} more", first, paths.size() - 1);
+}
+
+// Beside shards stand the ends of their documents and what made them.
+bool belongs_to_shards(const std::string& path) {
+  return is_shard_name(path) || path.ends_with(".ends") || file_name(path) == kTokenizeManifest;
 }
 
 class Opener {
@@ -44,7 +50,6 @@ class Opener {
         open_file(path, sources);
       }
     }
-    warn_of_problems();
     n_sources_ += static_cast<int64_t>(sources.size());
     return TokenStream(std::move(sources));
   }
@@ -102,76 +107,94 @@ class Opener {
                   path);
     }
     TextBuilder builder(file_name(path), tokenizer_, options_.document_end);
-    add_text(builder, text);
+    add_text(builder, without_byte_order_mark(text));
     sources.push_back(builder.build());
   }
 
-  void warn_of_problems() {
-    constexpr size_t kMaxLines = 5;
-    for (size_t i = 0; i < std::min(kMaxLines, problems_.size()); ++i) {
-      options_.log.warning("{}", problems_[i]);
-    }
-    if (problems_.size() > kMaxLines) {
-      options_.log.warning("[data] {} more are left out", problems_.size() - kMaxLines);
-    }
-    problems_.clear();
-  }
-
   // Nothing where the file is not text, or cannot be read.
-  std::optional<std::string> text_of_folder(const std::string& path) {
+  std::optional<std::string> text_of_folder(const std::string& path,
+                                            std::vector<std::string>& problems) {
     try {
       std::string text = read_text_file(files_, path, options_.max_text_bytes);
       if (is_readable_text(text)) return text;
     } catch (const Error& error) {
-      problems_.push_back(fmt::format("[data] '{}' is left out: {}", path, error.what()));
+      problems.push_back(fmt::format("[data] '{}' is left out: {}", path, error.what()));
     }
     return std::nullopt;
   }
 
-  CachedText texts_in_memory(const TextInput& input) {
+  CachedText texts_in_memory(const TextInput& input, std::vector<std::string>& problems) {
     TextBuilder builder(file_name(input.path), tokenizer_, options_.document_end);
     CachedText texts;
     for (const std::string& path : input.files) {
-      const std::optional<std::string> text = text_of_folder(path);
+      const std::optional<std::string> text = text_of_folder(path, problems);
       if (!text) continue;
       if (text->size() > n_bytes_left_) {
         throw Error(ErrorCode::bad_data, "[data] '{}': expected at most {} bytes of text, got more",
                     input.path, options_.max_text_bytes);
       }
-      add_text(builder, *text);
+      add_text(builder, without_byte_order_mark(*text));
       ++texts.n_texts;
     }
     texts.source = builder.build();
     return texts;
   }
 
+  struct FolderContents {
+    std::vector<std::string> texts, shards, beside_shards;
+  };
+  // The files of a folder by what they may be; those that belong to shards, in the folder or in one
+  // within it, are none of them. Where its own shards are `octet tokenize`'s, nothing is text.
+  FolderContents contents_of(const std::string& folder,
+                             const std::vector<std::string>& paths) const {
+    const bool holds_shards = files_.exists(join_path(folder, kTokenizeManifest));
+    std::set<std::string> shard_folders;
+    for (const std::string& path : paths) {
+      if (is_shard_name(path)) shard_folders.insert(parent_path(path));
+    }
+    FolderContents contents;
+    for (const std::string& path : paths) {
+      const bool is_of_shards = belongs_to_shards(path) &&
+                                shard_folders.contains(parent_path(path)) &&
+                                files_.exists(join_path(parent_path(path), kTokenizeManifest));
+      if (is_shard_name(path)) {
+        contents.shards.push_back(path);
+      } else if (!is_of_shards) {
+        (holds_shards ? contents.beside_shards : contents.texts).push_back(path);
+      }
+    }
+    return contents;
+  }
+
   // One source for all texts of the folder: /usr/include has tens of thousands.
   void open_folder(const std::string& folder, Sources& sources) {
-    const auto [paths, problems, n_links] = files_under(files_, folder);
-    problems_.insert(problems_.end(), problems.begin(), problems.end());
-    const bool holds_shards = files_.exists(join_path(folder, kTokenizeManifest));
-    TextInput input{TextInput::Origin::folder, folder, {}};
-    for (const std::string& path : paths) {
-      if (!is_shard_name(path) && !holds_shards) input.files.push_back(path);
-    }
+    FolderFiles found = files_under(files_, folder);
+    const FolderContents contents = contents_of(folder, found.paths);
+    const std::vector<std::string>& shards = contents.shards;
+    const TextInput input{TextInput::Origin::folder, folder, contents.texts};
     std::optional<CachedText> texts = open_cached(input);
-    if (!texts) texts = texts_in_memory(input);
+    if (!texts) texts = texts_in_memory(input, found.problems);
+    const auto tell = [&](std::vector<UnreadFiles> unread) {
+      for (const UnreadFiles& one : unread) n_skipped_ += one.n;
+      tell_unread(folder, found, unread, options_.log);
+    };
+    const UnreadFiles others{.n = std::ssize(contents.texts) - texts->n_texts,
+                             .why = "are not UTF-8 text"};
     if (texts->n_texts > 0) {
-      n_skipped_ += static_cast<int64_t>(paths.size()) - texts->n_texts;
+      tell({others,
+            {.n = std::ssize(shards), .why = "are token shards beside text", .names = shards}});
       sources.push_back(texts->source);
       return;
     }
-    const size_t n_before = sources.size();
-    for (const std::string& path : paths) {
-      if (is_shard_name(path)) sources.push_back(shard_source(files_, path, shards_));
-    }
-    if (sources.size() == n_before) {
-      warn_of_problems();
+    for (const std::string& path : shards) sources.push_back(shard_source(files_, path, shards_));
+    tell({others,
+          {.n = std::ssize(contents.beside_shards),
+           .why = "are not token shards",
+           .names = contents.beside_shards}});
+    if (shards.empty()) {
       throw Error(ErrorCode::bad_data, "[data] '{}': expected text files or token shards, got none",
                   folder);
     }
-    if (!holds_shards)
-      n_skipped_ += static_cast<int64_t>(paths.size() - (sources.size() - n_before));
   }
 
   const Files& files_;
@@ -180,7 +203,6 @@ class Opener {
   ShardOptions shards_;
   uint64_t n_bytes_left_;
   int64_t n_sources_ = 0, n_skipped_ = 0;
-  std::vector<std::string> problems_;
 };
 
 // The start of a document nearest to `at`, the earlier of two as near; `at` where the stream has
@@ -267,11 +289,6 @@ class NoTokenizer : public Tokenizer {
 
   int64_t vocab_;
 };
-
-// Beside shards stand the ends of their documents and what made them.
-bool belongs_to_shards(const std::string& path) {
-  return is_shard_name(path) || path.ends_with(".ends") || file_name(path) == kTokenizeManifest;
-}
 
 }  // namespace
 

@@ -27,6 +27,7 @@ DocumentReader::DocumentReader(const Files& files, const std::string& path,
   buffer_.resize(kReadBytes);
   buffer_.resize(stream_->read(buffer_));
   is_at_end_ = buffer_.empty();
+  at_ = buffer_.size() - without_byte_order_mark(buffer_).size();
   if (ends_in(path, {".parquet"}) || buffer_.starts_with("PAR1")) {
     throw Error(ErrorCode::bad_data,
                 "[data] {}: Parquet is not supported; expected text or JSON lines", path);

@@ -1,7 +1,8 @@
 // The documents of text files and of JSON lines, in order.
 //
 // A file whose name, less .gz, .xz and .zst, ends in .jsonl or .json holds a JSON object a line,
-// whose text is under a key. Any other file is text: a document, or several between separators.
+// whose text is under a key. Any other file is text: a document, or several between separators. A
+// byte order mark at the beginning of a file is no part of it.
 #pragma once
 
 #include <cstdint>

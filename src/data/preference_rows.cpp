@@ -11,7 +11,6 @@
 #include "base/hash.h"
 #include "base/thread_pool.h"
 #include "data/byte_stream.h"
-#include "data/documents.h"
 #include "data/json_values.h"
 #include "data/preference_records.h"
 #include "data/token_rows.h"
@@ -49,12 +48,8 @@ class PairsReader {
   }
 
   PreferenceData read() {
-    for (const std::string& path : options_.chat.paths) {
-      const bool is_folder = files_.is_directory(path);
-      for (const std::string& file : expand_paths(files_, {path}).paths) {
-        if (!is_folder || is_json_name(file)) read_file(file);
-      }
-    }
+    for (const std::string& file : conversation_files(files_, options_.chat.paths, data_.report))
+      read_file(file);
     if (data_.rows->n_rows() == 0) fail();
     data_.rows->finish();
     return std::move(data_);
@@ -118,6 +113,10 @@ class PairsReader {
     if (encoded.samples.size() != 1)
       bad_record("several answers behind the prompt, of a template that rewrites earlier turns");
     if (!encoded.prompt_end.empty()) entry.prompt_end = encoded.prompt_end;
+    for (const std::string& key : encoded.unread) {
+      if (std::ranges::find(entry.ignored, key) == entry.ignored.end())
+        entry.ignored.push_back(key);
+    }
     std::ranges::move(encoded.left_out, std::back_inserter(entry.left_out));
     const MaskedTokens& tokens = encoded.samples.front();
     entry.is_apart = entry.is_apart || tokens.is_apart;

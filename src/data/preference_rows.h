@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <span>
 #include <string>
@@ -37,6 +38,9 @@ class PreferenceRows : public RowSource {
   bool tells_lengths() const override { return true; }
   int64_t longest() const override { return longest_; }
   uint64_t identity() const override { return identity_; }
+  int64_t sample_bytes() const override {
+    return std::ssize(tokens_) * 2 * static_cast<int64_t>(sizeof(int32_t)) / n_samples();
+  }
   void write(int64_t sample, const RowCell& where, Batch& to) const override;
 
  private:

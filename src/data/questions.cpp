@@ -122,7 +122,7 @@ class QuestionReader {
 Questions read_questions(const Files& files, const std::vector<std::string>& paths,
                          AnswerPlaces places, LeftOut& left_out) {
   Questions questions;
-  for (const std::string& path : files_named(files, paths, {".json"})) {
+  for (const std::string& path : files_named(files, paths, {".json"}, left_out.log())) {
     QuestionReader(path, places, questions, left_out)
         .add_all(parse_ordered_json(read_text_file(files, path, input_limits().max_unpacked_bytes),
                                     path));

@@ -39,9 +39,17 @@ std::vector<std::string> split_at_tabs(std::string_view line) {
 
 // Names of columns in a table's first line.
 std::vector<std::string> names_of(std::string_view line) {
-  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-  if (line.starts_with(kByteOrderMark)) line.remove_prefix(kByteOrderMark.size());
-  return split_at_tabs(line);
+  return split_at_tabs(without_byte_order_mark(line));
+}
+
+// A name that stands twice does not say which of its columns is meant.
+void expect_each_once(const std::string& path, const std::vector<std::string>& names) {
+  std::set<std::string> seen;
+  for (const std::string& name : names) {
+    if (seen.insert(name).second) continue;
+    throw Error(ErrorCode::bad_data,
+                "[data] {}: expected columns of different names, got '{}' twice", path, name);
+  }
 }
 
 bool is_no_label(const std::string& label) {
@@ -98,6 +106,7 @@ class Reader {
       if (line.empty()) continue;
       if (names.empty()) {
         names = names_of(line);
+        expect_each_once(path, names);
         columns = find_columns(path, names, fields_, labels_);
         continue;
       }
@@ -201,7 +210,16 @@ class Reader {
     add(std::move(record));
   }
 
+  // Of two texts that are labelled together one may be empty.
+  bool lacks_text(const TextRecord& record) const {
+    const bool are_apart = labels_ == ReadLabels::partners || labels_ == ReadLabels::none;
+    const bool lacks_second = !record.second || stripped(*record.second).empty();
+    if (stripped(record.first).empty()) return are_apart || lacks_second;
+    return are_apart && record.second && lacks_second;
+  }
+
   void add(TextRecord record) {
+    if (lacks_text(record)) return left_out_.add(record.place, "expected a text, got an empty one");
     if (labels_ == ReadLabels::none) return records_.push_back(std::move(record));
     if (labels_ == ReadLabels::partners) {
       n_pairs_ += 1;
@@ -210,7 +228,9 @@ class Reader {
         return;
       }
     } else if (is_no_label(record.label)) {
-      return left_out_.add(record.place, "expected a label, got none");
+      const std::string hidden = fmt::format("'{}', which is none", record.label);
+      return left_out_.add(record.place,
+                           "expected a label, got " + (record.label.empty() ? "none" : hidden));
     }
     if (labels_ == ReadLabels::lists) {
       auto labels = labels_of(record.label);
@@ -245,7 +265,7 @@ void LeftOut::add(const std::string& place, const std::string& why) {
 }
 
 std::vector<std::string> files_named(const Files& files, const std::vector<std::string>& paths,
-                                     const std::vector<std::string>& endings) {
+                                     const std::vector<std::string>& endings, const Log& log) {
   const auto is_named = [&](const std::string& path) {
     const std::string name = unpacked_name(path);
     return std::ranges::any_of(endings,
@@ -255,9 +275,14 @@ std::vector<std::string> files_named(const Files& files, const std::vector<std::
   for (const std::string& path : paths) {
     const size_t n_before = found.size();
     if (files.exists(path) && files.is_directory(path)) {
-      for (const std::string& one : files_under(files, path).paths) {
-        if (is_named(one)) found.push_back(one);
-      }
+      const FolderFiles inner = files_under(files, path);
+      std::vector<std::string> others;
+      for (const std::string& one : inner.paths) (is_named(one) ? found : others).push_back(one);
+      tell_unread(path, inner,
+                  {{.n = std::ssize(others),
+                    .why = fmt::format("are not named {}", fmt::join(endings, ", ")),
+                    .names = others}},
+                  log);
     } else if (files.exists(path) && is_named(path)) {
       found.push_back(path);
     }
@@ -269,7 +294,7 @@ std::vector<std::string> files_named(const Files& files, const std::vector<std::
 }
 
 std::vector<std::string> text_negatives(const Files& files, const std::vector<std::string>& paths) {
-  const std::string path = files_named(files, paths, endings()).front();
+  const std::string path = files_named(files, paths, endings(), Log()).front();
   std::vector<std::string> names;
   if (unpacked_name(path).ends_with(".tsv")) {
     const std::string text = read_text_file(files, path, input_limits().max_unpacked_bytes);
@@ -298,7 +323,8 @@ std::vector<TextRecord> read_text_records(const Files& files, const std::vector<
                                           const TextFields& fields, ReadLabels labels,
                                           LeftOut& left_out) {
   Reader reader(files, fields, labels, left_out);
-  for (const std::string& path : files_named(files, paths, endings())) reader.read(path);
+  for (const std::string& path : files_named(files, paths, endings(), left_out.log()))
+    reader.read(path);
   return reader.take();
 }
 

@@ -65,16 +65,18 @@ class LeftOut {
 std::vector<std::string> text_negatives(const Files& files, const std::vector<std::string>& paths);
 
 // The records of files and folders, in order. A line that is none is left out. A label of GLUE's
-// hidden ones, "-1" and "-", is no label. Columns that nothing is read of are told. Throws
-// Error{bad_data}, "[data] PATH: ...", where a path is missing or its name is another, a file has
-// not the columns, the text fields are not both named, or pairs have labels without `partners`.
+// hidden ones, "-1" and "-", is no label, and a record without a text is none. Columns that nothing
+// is read of are told. Throws Error{bad_data}, "[data] PATH: ...", where a path is missing or its
+// name is another, a file has not the columns or one twice, the text fields are not both named, or
+// pairs have labels without `partners`.
 std::vector<TextRecord> read_text_records(const Files& files, const std::vector<std::string>& paths,
                                           const TextFields& fields, ReadLabels labels,
                                           LeftOut& left_out);
 
-// The files of paths whose names end so, less .gz and the like; of folders those alone. Throws
-// Error{bad_data} where a path is missing, or a file or folder has none of these names.
+// The files of paths whose names end so, less .gz and the like; of folders those alone, and
+// the others are told. Throws Error{bad_data} where a path is missing, or a file or folder has none
+// of these names.
 std::vector<std::string> files_named(const Files& files, const std::vector<std::string>& paths,
-                                     const std::vector<std::string>& endings);
+                                     const std::vector<std::string>& endings, const Log& log);
 
 }  // namespace octet

@@ -25,6 +25,9 @@ void add_content(Xxh64& hash, const FileReader& file) {
   for (uint64_t at = 0; at < file.size(); at += piece.size()) {
     piece.resize(std::min<uint64_t>(kPiece, file.size() - at));
     file.read_at(at, piece);
+    const std::string_view text(reinterpret_cast<const char*>(piece.data()), piece.size());
+    // A mark of the byte order is no part of a text: tokens with one are not taken for it.
+    if (at == 0 && without_byte_order_mark(text).size() < text.size()) hash.add(int64_t{1});
     hash.update(piece);
   }
 }

@@ -80,6 +80,10 @@ class Run {
         writer_(files, options.out, tokenizer.vocab_size()) {
     report_.n_files_in_all = static_cast<int64_t>(paths_.size());
     report_.problems = found_.problems;
+    if (found_.n_links > 0) {
+      report_.problems.push_back(
+          fmt::format("[data] {} symbolic links of folders are not followed", found_.n_links));
+    }
   }
 
   TokenizeReport run() {

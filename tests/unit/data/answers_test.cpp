@@ -215,7 +215,56 @@ TEST_F(ChatAnswers, that_are_empty_are_left_out_and_told) {
                         {"role": "tool", "content": "c"},
                         {"role": "assistant", "content": "d"}]})"),
             (Texts{"<user>a|<tool>c|[<assistant>d|]"}));
-  EXPECT_EQ(left_out(), (Texts{"1: the template adds nothing for an answer"}));
+  EXPECT_EQ(left_out(), (Texts{"1: an answer of 'tool_calls' alone, of which the template renders "
+                               "nothing"}));
+}
+
+// Templates that read calls, thoughts, tools and a switch, and one that reads none of them.
+TEST_F(ChatAnswers, of_calls_and_thoughts_alone_are_trained_where_the_template_reads_them) {
+  const std::string prompt = "{% if add_generation_prompt %}<assistant>{{ mode }}{% endif %}";
+  const ChatEncoder unread =
+      encoder("{% for m in messages %}<{{ m.role }}>{{ m.content }}|{% endfor %}" + prompt);
+  const ChatEncoder read = encoder(
+      "{{ tools | tojson }}{% for m in messages %}<{{ m.role }}>{{ m.thinking }}{{ m.content }}"
+      "{% for c in m.tool_calls %}{{ c.name }}{% endfor %}|{% endfor %}" +
+      prompt);
+  const std::string call = R"({"role": "assistant", "tool_calls": [{"name": "f"}],
+                               "audio": {"id": "x"}, "annotations": [])";
+  const std::string thought = R"({"role": "assistant", "reasoning": "t")";
+  const std::string blank = R"(, "content": " "})", none = "}";
+  const auto record = [](const std::string& answers) {
+    return R"({"tools": [{"n": 1}], "chat_template_kwargs": {"fast": false, "mode": ""},
+               "messages": [{"role": "user", "content": "a"}, )" +
+           answers + "]}";
+  };
+  const std::string said = R"(, {"role": "assistant", "content": "b"})";
+  EXPECT_EQ(samples(unread, record(call + blank + said)),
+            (Texts{"<user>a|<assistant> |<assistant>[b|]"}));
+  EXPECT_EQ(left_out(), (Texts{"1: an answer of 'tool_calls' and 'audio' alone, of which the "
+                               "template renders nothing"}));
+  EXPECT_EQ(encoded_.unread,
+            (Texts{"tools", "chat_template_kwargs.fast", "message.tool_calls", "message.audio"}));
+  EXPECT_EQ(error_of([&] { samples(unread, record(thought + blank)); }),
+            "an answer of 'reasoning' alone, of which the template renders nothing");
+  EXPECT_EQ(samples(read, record(call + none)), (Texts{"[{\"n\": 1}]<user>a|<assistant>[f|]"}));
+  EXPECT_EQ(encoded_.unread, (Texts{"chat_template_kwargs.fast", "message.audio"}));
+  EXPECT_EQ(samples(read, record(thought + none)), (Texts{"[{\"n\": 1}]<user>a|<assistant>[t|]"}));
+  EXPECT_EQ(encoded_.unread, (Texts{"chat_template_kwargs.fast"}));
+}
+
+// Earlier thoughts that a template takes out, and a switch that holds what it takes without it,
+// are read all the same.
+TEST_F(ChatAnswers, name_no_key_that_a_text_of_theirs_holds) {
+  const ChatEncoder thinks = encoder(
+      "{% for m in messages %}<{{ m.role }}>{% if loop.last and m.thinking and think != false"
+      " %}({{ m.thinking }}){% endif %}{{ m.content }}|{% endfor %}"
+      "{% if add_generation_prompt %}<assistant>{% endif %}");
+  const std::string turns = R"("messages": [{"role": "user", "content": "a"},
+      {"role": "assistant", "content": "b", "reasoning_content": "t"},
+      {"role": "user", "content": "c", "name": "n"}, {"role": "assistant", "content": "d"}]})";
+  EXPECT_EQ(samples(thinks, R"({"chat_template_kwargs": {"think": true}, )" + turns),
+            (Texts{"<user>a|<assistant>[(t)b|]", "<user>a|<assistant>b|<user>c|<assistant>[d|]"}));
+  EXPECT_EQ(encoded_.unread, (Texts{"message.name"}));
 }
 
 std::string message_of(const std::string& json, CallArguments arguments = CallArguments::parse) {
@@ -274,6 +323,14 @@ TEST(ChatRecordKeys, are_used_or_named) {
           "at": 2, "train": true}]})",
       {});
   EXPECT_EQ(share.ignored, (Texts{"message.at"}));
+  // No message but the assistant's has a loss.
+  const ChatRecord asked = read_chat_record(
+      R"({"messages": [{"role": "user", "content": "q", "weight": 1},
+                       {"role": "system", "content": "s", "train": true, "weight": 0},
+                       {"role": "assistant", "content": "a", "train": true, "weight": 1}]})",
+      {});
+  EXPECT_EQ(asked.ignored, (Texts{"message.weight (of another than the assistant)",
+                                  "message.train (of another than the assistant)"}));
 }
 
 TEST_F(ChatAnswers, with_a_special_token_that_the_tokenizer_splits_are_refused) {

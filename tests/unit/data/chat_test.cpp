@@ -412,6 +412,8 @@ TEST_F(ChatFiles, every_record_is_read_or_counted_with_its_place) {
                                          {.paths = {path, folder_ / "folder"}, .threads = threads});
     const ChatReport& report = data.report;
     EXPECT_EQ(report.n_files, 2);
+    EXPECT_EQ(report.unread_files.at("their names are not of JSON").places,
+              (std::vector<std::string>{folder_ / "folder/readme.txt"}));
     EXPECT_EQ(report.formats,
               (std::map<std::string, int64_t>{{"pair", 2}, {"text", 1}, {"Alpaca", 1}}));
     EXPECT_EQ(report.n_duplicates, 1);

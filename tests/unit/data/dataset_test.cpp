@@ -133,7 +133,15 @@ TEST(Dataset, a_folder_stands_for_its_readable_text_sorted_and_recursive) {
   folder.put("shard.bin", "\1\2");
   folder.put("empty", "");
   std::filesystem::create_symlink(folder / "b.txt", folder / "link");
-  const Dataset data = open({.train = {folder.path()}, .val_fraction = 0});
+  std::vector<std::string> told;
+  const Log log([&](LogLevel, const std::string& line) { told.push_back(line); });
+  const Dataset data = open({.train = {folder.path()}, .val_fraction = 0, .log = log});
+  const std::string all = "[data] '" + folder.path() + "': ";
+  EXPECT_EQ(told, (std::vector<std::string>{
+                      all + "2 of 8 files are not read, as they are not UTF-8 text",
+                      all + "1 of 8 files are not read, as they are token shards beside text (" +
+                          (folder / "shard.bin") + ")",
+                      all + "1 symbolic links are not followed"}));
   EXPECT_EQ(text_of(data.train), "YYZZBBCC");
   EXPECT_EQ(starts_of(data.train), "^.^.^.^.");
   EXPECT_EQ(data.val.n_tokens(), 0);
@@ -148,6 +156,28 @@ TEST(Dataset, a_folder_without_text_stands_for_its_shards) {
   const Dataset data = open({.train = {folder / "s"}, .val_fraction = 0});
   EXPECT_EQ(text_of(data.train), "ab");
   EXPECT_EQ(data.n_sources, 2);
+}
+
+// Its text, and not what `octet tokenize` wrote of its shards.
+TEST(Dataset, a_folder_with_shards_within_stands_for_the_text_beside_them) {
+  const ScratchFolder folder;
+  folder.put("a.txt", "AA");
+  folder.put("s/shard-00000.npy", std::string("b\0", 2));
+  folder.put("s/shard-00000.ends", std::string("\1\0\0\0\0\0\0\0", 8));
+  folder.put("s/tokenize.json", "{}");
+  folder.put("t/tokenize.json", "CC");
+  const Dataset data = open({.train = {folder.path()}, .val_fraction = 0});
+  EXPECT_EQ(text_of(data.train), "AACC");
+  EXPECT_EQ(data.n_skipped, 1);
+}
+
+TEST(Dataset, no_text_begins_with_a_byte_order_mark) {
+  const ScratchFolder folder;
+  const std::string marked = "\xEF\xBB\xBF";
+  folder.put("f/a.txt", marked + "AA");
+  folder.put("b.txt", marked + "BB" + marked);
+  const Dataset data = open({.train = {folder / "b.txt", folder / "f"}, .val_fraction = 0});
+  EXPECT_EQ(text_of(data.train), "BB" + marked + "AA");
 }
 
 TEST(Dataset, the_end_of_train_is_held_out_unless_val_is_given) {

@@ -112,6 +112,45 @@ TEST(TextRecords, lines_that_are_none_are_told_of_and_counted) {
   EXPECT_EQ(all.messages[5], "[data] 6 lines are left out in all");
 }
 
+TEST(TextRecords, without_a_text_or_with_a_hidden_label_are_left_out) {
+  const ScratchFolder folder;
+  const ReadTexts one = read(folder, "a.tsv", "text\tlabel\n \t1\nb\t1\nc\t-1\n");
+  EXPECT_THAT(one.records, ElementsAre("b|none|1|:3"));
+  EXPECT_THAT(one.messages,
+              ElementsAre("[data] :2 is left out: expected a text, got an empty one",
+                          "[data] :4 is left out: expected a label, got '-1', which is none",
+                          "[data] 2 lines are left out in all"));
+  // Of two texts one may be empty, but not of a source and its target.
+  EXPECT_THAT(read(folder, "b.tsv", "premise\thypothesis\tlabel\na\t\t1\n\t\t1\n").records,
+              ElementsAre("a||1|:2"));
+  EXPECT_THAT(read(folder, "c.tsv", "source\ttarget\na\tb\nc\t\n", {}, ReadLabels::none).records,
+              ElementsAre("a|b||:2"));
+}
+
+TEST(TextRecords, columns_of_one_name_are_refused) {
+  const ScratchFolder folder;
+  for (const char* names : {"text\tlabel\tlabel", "text\tx\tx\tlabel"}) {
+    const std::string twice = std::string(names).find('x', 5) < 7 ? "x" : "label";
+    EXPECT_EQ(error_of([&] { read(folder, "a.tsv", names); }, folder.path()),
+              "[data] DIR/a.tsv: expected columns of different names, got '" + twice + "' twice");
+  }
+}
+
+TEST(TextRecords, other_files_of_a_folder_are_told) {
+  const ScratchFolder folder;
+  folder.put("f/a.tsv", "text\tlabel\na\t1\n");
+  folder.put("f/b.csv", "text,label\n");
+  std::vector<std::string> told;
+  const Log log([&](LogLevel, const std::string& line) { told.push_back(line); });
+  LeftOut left_out(log);
+  EXPECT_EQ(read_text_records(posix_files(), {folder / "f"}, {}, ReadLabels::yes, left_out).size(),
+            1u);
+  EXPECT_THAT(told, ElementsAre("[data] '" + (folder / "f") +
+                                "': 1 of 2 files are not read, as they are not named .jsonl, "
+                                ".ndjson, .json, .tsv (" +
+                                (folder / "f/b.csv") + ")"));
+}
+
 TEST(TextRecords, other_files_are_refused) {
   const ScratchFolder folder;
   EXPECT_EQ(error_of([&] { read(folder, "a.csv", "text,label\n"); }, folder.path()),

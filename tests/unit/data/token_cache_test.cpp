@@ -80,7 +80,8 @@ class TokenCacheTest : public ::testing::Test {
   Dataset open(const std::string& name) { return open(name, posix_files()); }
   Log log() {
     return Log([this](LogLevel level, const std::string& text) {
-      if (level == LogLevel::warning) warnings_.push_back(text);
+      if (level != LogLevel::warning) return;
+      text.find("are not read") == text.npos ? warnings_.push_back(text) : unread_.push_back(text);
     });
   }
 
@@ -97,7 +98,7 @@ class TokenCacheTest : public ::testing::Test {
 
   ScratchFolder folder_;
   std::unique_ptr<Tokenizer> tokenizer_;
-  std::vector<std::string> warnings_;
+  std::vector<std::string> warnings_, unread_;  // unread: of files of a folder
 };
 
 TEST_F(TokenCacheTest, gives_what_memory_gives) {
@@ -115,6 +116,19 @@ TEST_F(TokenCacheTest, gives_what_memory_gives) {
     }
   }
   EXPECT_TRUE(warnings_.empty());
+  const std::string unread =
+      "[data] '" + (folder_ / "texts") + "': 1 of 3 files are not read, as they are not UTF-8 text";
+  EXPECT_EQ(unread_, std::vector<std::string>(5, unread));
+}
+
+// A file that begins with a mark of the byte order is the same text.
+TEST_F(TokenCacheTest, takes_no_byte_order_mark_for_text) {
+  const Read plain = read_all(open("one.txt").train);
+  const std::string marked = "\xEF\xBB\xBF" + posix_files().read_text(folder_ / "one.txt");
+  write("one.txt", marked);
+  for (const bool with_cache : {true, false}) {
+    EXPECT_EQ(read_all(open("one.txt", posix_files(), with_cache).train), plain);
+  }
 }
 
 TEST_F(TokenCacheTest, is_read_in_any_part) {
