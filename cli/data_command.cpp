@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/error.h"
 #include "cli/data_rows.h"
@@ -74,9 +75,14 @@ std::vector<ChatSample> documents_of_text(const TokenStream& stream, const RunCo
   return samples;
 }
 
-// That an epoch reads: of documents in rows of their own without those that do not fit.
+// That an epoch reads, with weights the first one: of documents in rows of their own without those
+// that do not fit.
 int64_t labels_of_text(const Inspected& data, const RunConfig& config) {
   int64_t n = 0;
+  if (!data.stream.parts().empty()) {
+    const RowLoader loader(data.stream, row_options(config));
+    return loader.count(loader.rows_of_epoch(0)).n_labels();
+  }
   if (config.data.pack) {
     for (const Piece& piece : find_pieces(data.stream, row_options(config)).all)
       n += piece.places();
@@ -130,6 +136,21 @@ Inspected inspect_conversations(const RunConfig& config, const GlobalOptions& op
   return result;
 }
 
+// The files of a text with weights, of which an epoch reads some more often than others.
+std::vector<MixedEntry> mix_of_text(const TokenStream& stream, const RunConfig& config) {
+  std::vector<MixedEntry> mix;
+  if (stream.parts().size() != config.data.train.size()) return mix;
+  int64_t first = 0;
+  for (size_t i = 0; i < config.data.train.size(); ++i) {
+    const StreamPart& part = stream.parts()[i];
+    mix.push_back({.path = config.data.train[i],
+                   .kind = "text",
+                   .weight = part.weight,
+                   .n_tokens = part.end - std::exchange(first, part.end)});
+  }
+  return mix;
+}
+
 Inspected inspect_text(const TokenStream& stream, const RunConfig& config) {
   Inspected result;
   result.tokenizer = make_tokenizer(posix_files(), config.data.tokenizer);
@@ -138,6 +159,7 @@ Inspected inspect_text(const TokenStream& stream, const RunConfig& config) {
   result.samples = documents_of_text(result.stream, config);
   result.trains_starts = trains_starts(config);
   result.has_windows = !config.data.pack;
+  result.mix = mix_of_text(stream, config);
   result.n_labels = labels_of_text(result, config);
   return result;
 }
@@ -227,6 +249,8 @@ void write_chat(const ChatReport& chat, size_t n_samples) {
         "the whole: encoded in parts",
         chat.n_apart);
   }
+  for (const auto& [why, files] : chat.unread_files)
+    write_line("not read       {} files: {} ({})", files.n, why, places_text(files));
   for (const auto& [key, n] : chat.ignored)
     write_line("ignored        key '{}' of {} records", key, n);
   for (const auto& [why, answers] : chat.left_out)
@@ -265,7 +289,8 @@ void write_text(const Inspected& data, int64_t n) {
   write_line("documents      {}, {} tokens", data.samples.size(), data.stream.n_tokens());
   write_line("lengths        {} to {}, median {}, 95 % up to {}", lengths.least, lengths.most,
              lengths.median, lengths.most_of_95);
-  if (data.mix.size() > 1) write_mix(data);
+  const auto is_weighted = [](const MixedEntry& entry) { return entry.weight != 1; };
+  if (data.mix.size() > 1 || std::ranges::any_of(data.mix, is_weighted)) write_mix(data);
   if (data.chat) {
     write_chat(*data.chat, data.samples.size());
     write_rows(data);
@@ -291,7 +316,9 @@ OrderedJson sample_json(const Inspected& data, const ChatSample& sample) {
 
 OrderedJson chat_json(const ChatReport& chat) {
   using List = OrderedJson;
-  List dropped = List::array(), left_out = List::array();
+  List dropped = List::array(), left_out = List::array(), unread = List::array();
+  for (const auto& [why, files] : chat.unread_files)
+    unread.push_back({{"why", why}, {"files", files.n}, {"places", files.places}});
   for (const auto& [why, records] : chat.dropped)
     dropped.push_back({{"why", why}, {"records", records.n}, {"places", records.places}});
   for (const auto& [why, answers] : chat.left_out)
@@ -301,7 +328,8 @@ OrderedJson chat_json(const ChatReport& chat) {
           {"duplicates", chat.n_duplicates}, {"encoded_in_parts", chat.n_apart},
           {"records", chat.n_records},       {"records_with_a_sample_per_answer", chat.n_rewritten},
           {"prompt_ends", chat.prompt_ends}, {"ignored_keys", chat.ignored},
-          {"not_trained", left_out},         {"dropped", dropped}};
+          {"not_trained", left_out},         {"dropped", dropped},
+          {"unread_files", unread}};
 }
 
 void write_json(const Inspected& data, int64_t n) {
@@ -390,7 +418,11 @@ void add_data_command(CLI::App& app, GlobalOptions& options) {
                                         {.log = make_log(options),
                                          .threads = options.threads,
                                          .on_progress = tokenize_painter(options)});
-      if (all.train_rows != nullptr) return write_row_data(all, config, flags->n, options);
+      if (all.train_rows != nullptr) {
+        std::unique_ptr<Tokenizer> tokenizer;
+        if (compares_answers(config)) tokenizer = make_tokenizer(files, config.data.tokenizer);
+        return write_row_data(all, config, flags->n, tokenizer.get(), options);
+      }
       data = inspect_text(all.train, config);
     }
     options.json ? write_json(data, flags->n) : write_text(data, flags->n);
