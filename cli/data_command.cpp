@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/error.h"
+#include "cli/data_chat.h"
 #include "cli/data_rows.h"
 #include "cli/progress.h"
 #include "cli/recipe_files.h"
@@ -74,9 +76,14 @@ std::vector<ChatSample> documents_of_text(const TokenStream& stream, const RunCo
   return samples;
 }
 
-// That an epoch reads: of documents in rows of their own without those that do not fit.
+// That an epoch reads, with weights the first one: of documents in rows of their own without those
+// that do not fit.
 int64_t labels_of_text(const Inspected& data, const RunConfig& config) {
   int64_t n = 0;
+  if (!data.stream.parts().empty()) {
+    const RowLoader loader(data.stream, row_options(config));
+    return loader.count(loader.rows_of_epoch(0)).n_labels();
+  }
   if (config.data.pack) {
     for (const Piece& piece : find_pieces(data.stream, row_options(config)).all)
       n += piece.places();
@@ -130,6 +137,21 @@ Inspected inspect_conversations(const RunConfig& config, const GlobalOptions& op
   return result;
 }
 
+// The files of a text with weights, of which an epoch reads some more often than others.
+std::vector<MixedEntry> mix_of_text(const TokenStream& stream, const RunConfig& config) {
+  std::vector<MixedEntry> mix;
+  if (stream.parts().size() != config.data.train.size()) return mix;
+  int64_t first = 0;
+  for (size_t i = 0; i < config.data.train.size(); ++i) {
+    const StreamPart& part = stream.parts()[i];
+    mix.push_back({.path = config.data.train[i],
+                   .kind = "text",
+                   .weight = part.weight,
+                   .n_tokens = part.end - std::exchange(first, part.end)});
+  }
+  return mix;
+}
+
 Inspected inspect_text(const TokenStream& stream, const RunConfig& config) {
   Inspected result;
   result.tokenizer = make_tokenizer(posix_files(), config.data.tokenizer);
@@ -138,6 +160,7 @@ Inspected inspect_text(const TokenStream& stream, const RunConfig& config) {
   result.samples = documents_of_text(result.stream, config);
   result.trains_starts = trains_starts(config);
   result.has_windows = !config.data.pack;
+  result.mix = mix_of_text(stream, config);
   result.n_labels = labels_of_text(result, config);
   return result;
 }
@@ -171,10 +194,6 @@ SampleTokens tokens_of(const Inspected& data, const ChatSample& sample) {
   return tokens;
 }
 
-double percent(int64_t part, int64_t whole) {
-  return whole == 0 ? 0 : 100 * static_cast<double>(part) / static_cast<double>(whole);
-}
-
 // Writes the sample; of a text that is read in windows the first one.
 void write_sample(const Inspected& data, const ChatSample& sample) {
   const bool is_longer = sample.n_tokens > data.seq + 1;
@@ -196,43 +215,6 @@ void write_sample(const Inspected& data, const ChatSample& sample) {
     i = end;
   }
   write_out("\n");
-}
-
-std::string way_text(const ChatReport& chat) {
-  if (chat.n_rewritten == 0) return "one a record, with all of its answers";
-  return fmt::format(
-      "{} records have one for each answer, rendered as at inference, as the template rewrites "
-      "earlier turns or its prompt does not begin the answer; the others one with all answers",
-      chat.n_rewritten);
-}
-
-void write_chat(const ChatReport& chat, size_t n_samples) {
-  for (const auto& [format, n] : chat.formats) {
-    write_line("format         {}: {} records", format, n);
-  }
-  write_line("template       {}", chat.template_name);
-  write_line("trained        {} of {} tokens, {:.1f} %", chat.n_trained, chat.n_tokens,
-             percent(chat.n_trained, chat.n_tokens));
-  write_line("samples        {} of {} records: {}", n_samples, chat.n_records, way_text(chat));
-  for (const auto& [end, n] : chat.prompt_ends) {
-    write_line(
-        "prompt         {} records: answers stand behind {}, with which the "
-        "template's prompt ends and an answer of its own does not begin",
-        n, OrderedJson(end).dump());
-  }
-  write_line("duplicates     {}, kept", chat.n_duplicates);
-  if (chat.n_apart > 0) {
-    write_line(
-        "seams          {} samples whose answer begins or ends within a token of "
-        "the whole: encoded in parts",
-        chat.n_apart);
-  }
-  for (const auto& [key, n] : chat.ignored)
-    write_line("ignored        key '{}' of {} records", key, n);
-  for (const auto& [why, answers] : chat.left_out)
-    write_line("not trained    {} answers: {} ({})", answers.n, why, places_text(answers));
-  for (const auto& [why, records] : chat.dropped)
-    write_line("dropped        {}: {} ({})", records.n, why, places_text(records));
 }
 
 void write_rows(const Inspected& data) {
@@ -265,7 +247,8 @@ void write_text(const Inspected& data, int64_t n) {
   write_line("documents      {}, {} tokens", data.samples.size(), data.stream.n_tokens());
   write_line("lengths        {} to {}, median {}, 95 % up to {}", lengths.least, lengths.most,
              lengths.median, lengths.most_of_95);
-  if (data.mix.size() > 1) write_mix(data);
+  const auto is_weighted = [](const MixedEntry& entry) { return entry.weight != 1; };
+  if (data.mix.size() > 1 || std::ranges::any_of(data.mix, is_weighted)) write_mix(data);
   if (data.chat) {
     write_chat(*data.chat, data.samples.size());
     write_rows(data);
@@ -287,21 +270,6 @@ OrderedJson sample_json(const Inspected& data, const ChatSample& sample) {
           {"text", data.tokenizer->decode(ids)},
           {"ids", ids},
           {"mask", mask}};
-}
-
-OrderedJson chat_json(const ChatReport& chat) {
-  using List = OrderedJson;
-  List dropped = List::array(), left_out = List::array();
-  for (const auto& [why, records] : chat.dropped)
-    dropped.push_back({{"why", why}, {"records", records.n}, {"places", records.places}});
-  for (const auto& [why, answers] : chat.left_out)
-    left_out.push_back({{"why", why}, {"answers", answers.n}, {"places", answers.places}});
-  return {{"template", chat.template_name},  {"files", chat.n_files},
-          {"formats", chat.formats},         {"trained_tokens", chat.n_trained},
-          {"duplicates", chat.n_duplicates}, {"encoded_in_parts", chat.n_apart},
-          {"records", chat.n_records},       {"records_with_a_sample_per_answer", chat.n_rewritten},
-          {"prompt_ends", chat.prompt_ends}, {"ignored_keys", chat.ignored},
-          {"not_trained", left_out},         {"dropped", dropped}};
 }
 
 void write_json(const Inspected& data, int64_t n) {
@@ -390,7 +358,11 @@ void add_data_command(CLI::App& app, GlobalOptions& options) {
                                         {.log = make_log(options),
                                          .threads = options.threads,
                                          .on_progress = tokenize_painter(options)});
-      if (all.train_rows != nullptr) return write_row_data(all, config, flags->n, options);
+      if (all.train_rows != nullptr) {
+        std::unique_ptr<Tokenizer> tokenizer;
+        if (compares_answers(config)) tokenizer = make_tokenizer(files, config.data.tokenizer);
+        return write_row_data(all, config, flags->n, tokenizer.get(), options);
+      }
       data = inspect_text(all.train, config);
     }
     options.json ? write_json(data, flags->n) : write_text(data, flags->n);

@@ -1,6 +1,8 @@
 #include "cli/commands.h"
 
 #include <algorithm>
+#include <array>
+#include <map>
 #include <memory>
 
 #include "base/error.h"
@@ -119,7 +121,7 @@ struct FilePrompts {
   std::vector<OrderedJson> shown;
 };
 
-FilePrompts file_prompts(const GenerateFlags& flags, GenerateSetup& setup) {
+FilePrompts file_prompts(const GenerateFlags& flags, GenerateSetup& setup, const Log& log) {
   FilePrompts result;
   const std::vector<StoredPrompt> all = read_prompts(posix_files(), flags.prompts);
   const auto is_text = [](const StoredPrompt& one) { return one.context.is_null(); };
@@ -128,6 +130,11 @@ FilePrompts file_prompts(const GenerateFlags& flags, GenerateSetup& setup) {
                 "--template: expected a conversation among the prompts, got none in '{}'",
                 flags.prompts);
   }
+  constexpr std::array<std::string_view, 4> kResults = {"text", "completion", "tokens", "stop"};
+  const auto is_result = [&](const std::string& key) {
+    return std::ranges::find(kResults, key) != kResults.end();
+  };
+  std::map<std::string, int64_t> n_hidden;
   for (const StoredPrompt& stored : all) {
     Prompt prompt{.tokens = {}, .sampling = flags.sampling};
     if (stored.seed) prompt.sampling.seed = *stored.seed;
@@ -141,16 +148,22 @@ FilePrompts file_prompts(const GenerateFlags& flags, GenerateSetup& setup) {
       prompt.tokens = chat.tokens(shown["text"].get_ref<const std::string&>());
     }
     expect_no_pictures(setup.source.spec, prompt.tokens, "--prompts");
+    if (stored.seed) shown["seed"] = *stored.seed;
+    for (const auto& [key, value] : stored.others.items()) {
+      is_result(key) ? void(++n_hidden[key]) : void(shown[key] = value);
+    }
     result.prompts.push_back(std::move(prompt));
     result.shown.push_back(std::move(shown));
   }
+  for (const auto& [key, n] : n_hidden)
+    log.warning("[prompts] {} prompts have a key that is one of the result's: '{}'", n, key);
   return result;
 }
 
 // A JSON object a line, or with --json an array of them.
 void run_prompts(const GenerateFlags& flags, const GlobalOptions& options) {
   GenerateSetup setup = generate_setup(flags, options);
-  const FilePrompts file = file_prompts(flags, setup);
+  const FilePrompts file = file_prompts(flags, setup, make_log(options));
   GenerationSpeed speed;
   const auto completions = complete(setup, file.prompts, flags.batch, options, speed);
   OrderedJson rows = OrderedJson::array();

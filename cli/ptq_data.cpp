@@ -10,6 +10,7 @@
 #include "infer/inference.h"
 #include "ptq/ptq.h"
 #include "train/model_rows.h"
+#include "train/row_data.h"
 
 namespace octet {
 namespace {
@@ -33,6 +34,19 @@ class TextData : public PtqData {
     if (!has_evaluation()) return;
     eval_ = open_model_text(source, flags.eval, log,
                             {.split_on = flags.split_on, .end = DocumentEnd::none});
+    const int64_t n_all = eval_.n_tokens();
+    limit_ = flags.eval_tokens > 0 ? std::min(flags.eval_tokens, n_all) : n_all;
+    EvalAmount amount{.n = limit_, .n_all = n_all, .unit = "tokens"};
+    if (!flags.split_on.empty()) {
+      documents_ = documents_of(eval_.slice(0, limit_), {.max_tokens = longest_});
+      amount.n = 0;
+      for (const auto& document : documents_) amount.n += std::ssize(document);
+      std::erase_if(documents_, [](const auto& document) { return document.size() < 2; });
+    }
+    if (!amount.is_all())
+      log.warning(
+          "--eval: {} are read{}", amount.text(),
+          flags.split_on.empty() ? "" : fmt::format(", of a document the first {}", longest_));
   }
 
   std::vector<Batch> calibration(int64_t samples) const override {
@@ -48,23 +62,20 @@ class TextData : public PtqData {
     const FunctionKey key{function::evaluate, {.batch = batch, .seq = seq}};
     Inference model(own, std::span(&key, 1), text_machine(backend));
     BoundPlan& run = model.function(key.name, key.size);
-    const int64_t n_all = eval_.n_tokens();
-    const int64_t limit = flags_.eval_tokens > 0 ? std::min(flags_.eval_tokens, n_all) : n_all;
     PtqFigures figures{.all = {{"nll", {}}}, .counted = "tokens", .has_perplexity = true};
     if (flags_.split_on.empty()) {
-      figures.all[0].samples = row_nll(run, SampleEval(eval_, {.seq = seq}, limit + 1), batch);
+      figures.all[0].samples = row_nll(run, SampleEval(eval_, {.seq = seq}, limit_ + 1), batch);
       return figures;
     }
-    auto documents = documents_of(eval_.slice(0, limit), {.max_tokens = seq});
-    std::erase_if(documents, [](const auto& document) { return document.size() < 2; });
-    figures.all[0].samples = document_nll(run, documents, {.batch = batch, .seq = seq});
+    figures.all[0].samples = document_nll(run, documents_, {.batch = batch, .seq = seq});
     return figures;
   }
 
  private:
   PtqDataFlags flags_;
-  int64_t longest_;
+  int64_t longest_, limit_ = 0;
   TokenStream calib_, eval_;
+  std::vector<std::vector<int32_t>> documents_;  // of eval_
 };
 
 class RowData : public PtqData {

@@ -103,11 +103,17 @@ void run_activations(const StudyFlags& flags, const GlobalOptions& options) {
   const int64_t seq = flags.seq > 0 ? flags.seq : std::min(source.seq, kLongest);
   if (!source.run) source.spec.rope_seq = seq;
   const TokenStream stream = open_model_text(source, flags.text, log);
+  const std::vector<Batch> rows = calibration_rows(stream, flags.rows, seq);
+  int64_t n_rows = 0;
+  for (const Batch& batch : rows) n_rows += batch.batch;
+  if (n_rows < flags.rows)
+    log.warning("--rows: expected {} rows of {} tokens, got {}: going on with these", flags.rows,
+                seq, n_rows);
   const WeightReader weights(posix_files(), source.weights, source.spec, source.nonfinite);
   Backend backend = open_backend(options);
   finish(study_activations(
-             source.spec, calibration_rows(stream, flags.rows, seq),
-             [&](const std::string& name) { return weights.read(name); }, backend, flags.baseline),
+             source.spec, rows, [&](const std::string& name) { return weights.read(name); },
+             backend, flags.baseline),
          flags, options);
 }
 

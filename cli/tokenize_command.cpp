@@ -133,6 +133,9 @@ void run_shards(const TokenizeFlags& flags, const GlobalOptions& options,
   for (const std::string& problem : report.problems) make_log(options).warning("{}", problem);
   print_report(options, report, time.count());
   if (!report.is_done) throw ExitStatus{128 + signal.load()};
+  if (report.n_documents > 0) return;
+  throw Error(ErrorCode::bad_data, "[tokenize] expected a document at least, got none of {} files",
+              report.n_files);
 }
 
 void run_tokenize(const TokenizeFlags& flags, const CLI::App& command,

@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/ordered_json.h"
 #include "base/utf8.h"
+#include "data/text_files.h"
 #include "formats/arrays.h"
 #include "infer/tensor_streams.h"
 #include "nn/model.h"
@@ -145,7 +146,8 @@ class RowsWithMean {
 }  // namespace
 
 std::vector<AddedToken> read_new_tokens(const Files& files, const std::string& path) {
-  const std::string text = files.read_stream(path);
+  const std::string all = files.read_stream(path);
+  const std::string text(without_byte_order_mark(all));
   const bool is_json = path.ends_with(".jsonl");
   std::vector<AddedToken> tokens;
   std::set<std::string> seen;

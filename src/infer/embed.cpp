@@ -225,7 +225,7 @@ std::vector<std::string> read_texts(const Files& files, const std::string& path)
     throw Error(ErrorCode::bad_data, "[embed] {}: expected UTF-8 text, got other bytes", path);
   }
   std::vector<std::string> texts;
-  for (size_t at = 0; at < all.size();) {
+  for (size_t at = all.size() - without_byte_order_mark(all).size(); at < all.size();) {
     const size_t end = std::min(all.find('\n', at), all.size());
     texts.push_back(all.substr(at, end - at));
     if (texts.back().ends_with('\r')) texts.back().pop_back();

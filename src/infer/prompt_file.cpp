@@ -1,10 +1,13 @@
 #include "infer/prompt_file.h"
 
 #include <algorithm>
+#include <span>
+#include <string_view>
 #include <utility>
 
 #include "base/error.h"
 #include "data/json_values.h"
+#include "data/text_files.h"
 
 namespace octet {
 namespace {
@@ -45,6 +48,56 @@ OrderedJson context_of(const OrderedJson& json, const OrderedJson& messages,
   return context;
 }
 
+// Settings, by the names that servers and libraries have for them.
+constexpr std::string_view kSettings[] = {"max_tokens",
+                                          "max_new_tokens",
+                                          "max_completion_tokens",
+                                          "min_tokens",
+                                          "temperature",
+                                          "top_p",
+                                          "top_k",
+                                          "min_p",
+                                          "typical_p",
+                                          "do_sample",
+                                          "num_beams",
+                                          "repetition_penalty",
+                                          "presence_penalty",
+                                          "frequency_penalty",
+                                          "logit_bias",
+                                          "logprobs",
+                                          "stop",
+                                          "suffix",
+                                          "n",
+                                          "best_of",
+                                          "echo",
+                                          "response_format",
+                                          "tool_choice"};
+constexpr std::string_view kPictures[] = {"image", "images", "audio", "audios", "video", "videos"};
+constexpr std::string_view kOfPrompt[] = {"prompt", "seed"};
+constexpr std::string_view kOfMessages[] = {"messages", "tools", "documents", "kwargs", "seed"};
+
+bool is_one_of(std::span<const std::string_view> names, std::string_view name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+// Other keys than a prompt's, or a conversation's.
+OrderedJson others_of(const OrderedJson& json, std::span<const std::string_view> used,
+                      const std::string& path, int64_t line) {
+  OrderedJson others = OrderedJson::object();
+  for (const auto& [key, value] : json.items()) {
+    if (value.is_null() || is_one_of(used, key)) continue;
+    if (is_one_of(kSettings, key))
+      bad_prompt(path, line, "settings as flags, which hold for all prompts", "'" + key + "'");
+    if (is_one_of(kPictures, key)) bad_prompt(path, line, "prompts of text", "'" + key + "'");
+    const bool is_of_messages = is_one_of(kOfMessages, key) && key != "seed";
+    if (is_of_messages && !(value.is_structured() && value.empty()))
+      bad_prompt(path, line, "'" + key + "' beside messages", "it beside a prompt");
+    if (key == "prompt") bad_prompt(path, line, "the key prompt or messages", "both");
+    others[key] = value;
+  }
+  return others;
+}
+
 StoredPrompt prompt_of(const OrderedJson& json, const std::string& path, int64_t line) {
   StoredPrompt prompt;
   prompt.line = line;
@@ -56,8 +109,10 @@ StoredPrompt prompt_of(const OrderedJson& json, const std::string& path, int64_t
   const auto messages = json.find("messages");
   if (messages != json.end() && !messages->is_null()) {
     prompt.context = context_of(json, *messages, path, line);
+    prompt.others = others_of(json, kOfMessages, path, line);
   } else if (const auto text = json.find("prompt"); text != json.end() && text->is_string()) {
     prompt.text = text->get<std::string>();
+    prompt.others = others_of(json, kOfPrompt, path, line);
   } else {
     bad_prompt(path, line, "the key prompt with a text, or messages",
                text == json.end() ? "neither" : text->type_name());
@@ -70,10 +125,20 @@ StoredPrompt prompt_of(const OrderedJson& json, const std::string& path, int64_t
   return prompt;
 }
 
+// True if a text begins an object, or a list of texts or objects.
+bool begins_as_json(std::string_view text) {
+  const size_t next = text.find_first_not_of(" \t\r\n", 1);
+  if (next == text.npos) return false;
+  const char inner = text[next];
+  return (text.front() == '{' && (inner == '"' || inner == '}')) ||
+         (text.front() == '[' && (inner == '"' || inner == '{'));
+}
+
 bool is_json(const std::string& text, const std::string& path) {
   if (path.ends_with(".jsonl") || path.ends_with(".ndjson") || path.ends_with(".json")) return true;
   const size_t begin = text.find_first_not_of(" \t\r\n");
   if (begin == std::string::npos) return false;
+  if (begins_as_json(std::string_view(text).substr(begin))) return true;  // if it is broken, too
   try {
     const size_t end = std::min(text.find('\n', begin), text.size());
     const OrderedJson first = parse_ordered_json(text.substr(begin, end - begin), path);
@@ -87,7 +152,8 @@ bool is_json(const std::string& text, const std::string& path) {
 
 std::vector<StoredPrompt> read_prompts(const Files& files, const std::string& path) {
   std::vector<StoredPrompt> prompts;
-  const std::string text = files.read_stream(path);
+  const std::string all = files.read_stream(path);
+  const std::string text(without_byte_order_mark(all));  // no prompt means it
   if (is_json(text, path)) {
     JsonValues values(files, path);
     while (const auto value = values.next()) {
@@ -95,10 +161,8 @@ std::vector<StoredPrompt> read_prompts(const Files& files, const std::string& pa
       prompts.push_back(prompt_of(parse_ordered_json(value->text, where), path, value->line));
     }
   } else {
-    constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // no prompt means it
     int64_t line = 1;
-    for (size_t at = text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0; at < text.size();
-         ++line) {
+    for (size_t at = 0; at < text.size(); ++line) {
       const size_t end = std::min(text.find('\n', at), text.size());
       const size_t length = end - at - (end > at && text[end - 1] == '\r' ? 1 : 0);
       if (length > 0) prompts.push_back({text.substr(at, length), nullptr, {}, line});

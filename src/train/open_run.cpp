@@ -5,6 +5,9 @@
 #include <utility>
 
 #include "base/error.h"
+#include "data/byte_stream.h"
+#include "data/documents.h"
+#include "data/tokenize.h"
 #include "infer/model_source.h"
 #include "infer/model_spec.h"
 #include "infer/peft_adapter.h"
@@ -12,6 +15,7 @@
 #include "optim/beta_error.h"
 #include "optim/standing_moment.h"
 #include "train/data_checks.h"
+#include "train/data_entries.h"
 #include "train/finetune.h"
 #include "train/picture_texts.h"
 #include "train/resume.h"
@@ -78,8 +82,31 @@ void expect_whole_samples(const RunConfig& config, const Dataset& data) {
               config.train.batch);
 }
 
+bool is_table_name(const std::string& path) {
+  const std::string name = unpacked_name(path);
+  return name.ends_with(".csv") || name.ends_with(".tsv");
+}
+
+// Tells of the first file that is named so and is read as text, of data.train and of data.val.
+void tell_text_of(const Files& files, const RunConfig& config, bool (*is_named)(const std::string&),
+                  std::string_view how, const Log& log) {
+  for (const auto* paths : {&config.data.train, &config.data.val}) {
+    std::vector<std::string> texts = *paths;
+    std::erase_if(texts, [&](const std::string& path) {
+      const bool holds_shards = files.exists(join_path(path, kTokenizeManifest));
+      return holds_shards || (has_conversations(config) && holds_conversations(files, path));
+    });
+    const std::vector<std::string> all = expand_paths(files, texts).paths;
+    const auto found = std::ranges::find_if(all, [&](const std::string& path) {
+      return is_named(path) && file_name(path) != kTokenizeManifest;
+    });
+    if (found != all.end()) log.warning("[data] '{}' is read as text, {}", *found, how);
+  }
+}
+
 // Tells of data that are not what somebody may take them for, or keys that do nothing with them.
-void tell_of_data(const LoadedConfig& loaded, const OpenRun& run, const Log& log) {
+void tell_of_data(const Files& files, const LoadedConfig& loaded, const OpenRun& run,
+                  const Log& log) {
   const RunConfig& config = loaded.config;
   const auto is_given = [&](const char* key) { return loaded.source.at(key) != "default"; };
   if (run.data.train_rows != nullptr && is_given("train.eval_bytes")) {
@@ -87,16 +114,18 @@ void tell_of_data(const LoadedConfig& loaded, const OpenRun& run, const Log& log
         "train.eval_bytes: not used: it says how much text of a decoder is read; train.eval_rows "
         "limits samples");
   }
-  if (run.data.train_rows != nullptr || has_conversations(config) || is_given("data.chat.template"))
-    return;
-  for (const auto* paths : {&config.data.train, &config.data.val}) {
-    const auto found = std::ranges::find_if(*paths, is_json_name);
-    if (found == paths->end()) continue;
-    log.warning(
-        "[data] '{}' is read as text, with its braces and keys: data.chat.template=auto reads "
-        "conversations, =none says that text is meant",
-        *found);
-  }
+  if (run.data.train_rows == nullptr && !is_given("data.chat.template"))
+    tell_text_of(
+        files, config, is_json_name,
+        "with its braces and keys: data.chat.template=auto reads conversations, =none says "
+        "that text is meant",
+        log);
+  const bool says_text = is_given("data.chat.template") && !has_conversations(config);
+  if (run.data.train_rows == nullptr && !says_text)
+    tell_text_of(files, config, is_table_name,
+                 "with its names and separators: conversations are read from JSON alone, and "
+                 "data.chat.template=none says that text is meant",
+                 log);
 }
 
 }  // namespace
@@ -130,7 +159,7 @@ OpenRun open_run(Files& files, LoadedConfig loaded, const OpenRunOptions& option
   if (!is_first) options.processes->broadcast(&is_ready, 1, 0);
   run.data = open_run_data(files, config, run.spec, options.data);
   if (is_first && options.processes != nullptr) options.processes->broadcast(&is_ready, 1, 0);
-  if (is_first) tell_of_data(run.loaded, run, options.data.log);
+  if (is_first) tell_of_data(files, run.loaded, run, options.data.log);
   options.fits_to_data ? fit_to_data(run.loaded, run.data)
                        : settle_length(run.loaded, run.data, is_first ? options.data.log : Log());
   expect_whole_samples(config, run.data);

@@ -245,7 +245,6 @@ RowOptions row_options(const RunConfig& config) {
 std::unique_ptr<EvalRows> make_eval_rows(const TokenStream& stream, const RunConfig& config,
                                          int64_t max_tokens, const std::vector<int64_t>& shorter) {
   RowOptions options = row_options(config);
-  options.boundaries = eval_boundaries(row_documents(config));
   options.step_rows = config.train.batch * config.parallel.ranks;
   options.lengths = shorter;
   options.lengths.push_back(options.seq);

@@ -69,8 +69,25 @@ TEST(DataInspect, pairs_of_answers_are_rows) {
   const auto json = nlohmann::json::parse(result.out);
   EXPECT_EQ(json["samples"], 1);
   EXPECT_EQ(json["rows_per_sample"], 2);
+  EXPECT_GT(json["sample_bytes"], 0);
+  EXPECT_EQ(json["first"][0]["rows"][1][1], (nlohmann::json{{"text", "c\n"}, {"trained", true}}));
   EXPECT_NE(result.err.find("a key that nothing is made of: 'margin'"), std::string::npos)
       << result.err;
+}
+
+// Of a text that an epoch reads more than once.
+TEST(DataInspect, labels_of_text_follow_its_weight) {
+  const test::ScratchFolder folder;
+  const std::string data = folder.put("x.txt", "one two three fou");
+  const std::string config = folder.put(
+      "run.yaml",
+      "model: {hidden: 32, layers: 1, heads: 2, ffn: 32, seq: 8}\ndata: {train: [{path: " + data +
+          ", weight: 3}], val_fraction: 0}\n");
+  const Result result = inspect(folder, config + " --json");
+  EXPECT_EQ(result.code, 0) << result.err;
+  const auto json = nlohmann::json::parse(result.out);
+  EXPECT_EQ(json["labels"], 3 * 16);
+  EXPECT_EQ(json["mix"][0]["weight"], 3);
 }
 
 TEST(DataInspect, data_without_a_record_ends_with_3) {

@@ -141,6 +141,37 @@ TEST_F(PromptFile, has_a_prompt_a_line_or_json) {
   EXPECT_TRUE(read("p.jsonl", R"({"messages": []})").front().context["messages"].is_array());
 }
 
+TEST_F(PromptFile, keeps_other_keys_and_refuses_settings) {
+  EXPECT_EQ(read("p.jsonl", R"({"id": 7, "prompt": "x", "tools": [], "note": null})")
+                .front()
+                .others.dump(),
+            R"({"id":7,"tools":[]})");
+  EXPECT_EQ(read("p.jsonl", R"({"messages": [], "seed": 1, "id": 7})").front().others.dump(),
+            R"({"id":7})");
+  const auto fault = [&](const std::string& record) {
+    const std::string text = test::error_of([&] { read("p.jsonl", record); });
+    return text.substr(text.find(":1: ") + 4);
+  };
+  EXPECT_EQ(fault(R"({"prompt": "x", "max_tokens": 1})"),
+            "expected settings as flags, which hold for all prompts, got 'max_tokens'");
+  EXPECT_EQ(fault(R"({"messages": [], "stop": ["a"]})"),
+            "expected settings as flags, which hold for all prompts, got 'stop'");
+  EXPECT_EQ(fault(R"({"prompt": "x", "images": ["a.png"]})"),
+            "expected prompts of text, got 'images'");
+  EXPECT_EQ(fault(R"({"prompt": "x", "tools": [1]})"),
+            "expected 'tools' beside messages, got it beside a prompt");
+  EXPECT_EQ(fault(R"({"prompt": "x", "messages": []})"),
+            "expected the key prompt or messages, got both");
+}
+
+// A broken object is no text.
+TEST_F(PromptFile, of_a_json_that_is_broken_is_an_error) {
+  EXPECT_THROW(read("p.txt", "{\"prompt\": \"a\n{\"prompt\": \"b\"}\n"), Error);
+  EXPECT_THROW(read("p.txt", "[{\"prompt\": \"a\"}, {\"prompt\":\n"), Error);
+  EXPECT_EQ(read("p.txt", "[\n\"a\",\n\"b\"]\n").size(), 2u);
+  EXPECT_EQ(read("p.txt", "{{a}} is text\n").front().text, "{{a}} is text");
+}
+
 TEST_F(PromptFile, says_which_line_is_wrong) {
   const std::string where = "[prompts] " + (scratch_ / "bad.jsonl");
   EXPECT_EQ(test::error_of([&] { read("bad.jsonl", "{\"prompt\": \"a\"}\n{\"text\": 1}\n"); }),

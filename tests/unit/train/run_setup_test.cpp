@@ -6,9 +6,11 @@
 
 #include "config/load.h"
 #include "config/table.h"
+#include "data/dataset.h"
 #include "data/token_rows.h"
 #include "infer/model_spec.h"
 #include "train/local_text.h"
+#include "train/open_run.h"
 #include "train/row_data.h"
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
@@ -161,6 +163,43 @@ TEST(RunSetup, evaluation_reads_as_many_bytes_as_asked_for) {
   EXPECT_EQ(eval_tokens(config, ModelSpec{.vocab = 256}), 1000);
   EXPECT_EQ(eval_tokens(config, ModelSpec{.vocab = 50304}), 500);
   EXPECT_EQ(eval_tokens(config, ModelSpec{.vocab = 128256}), 250);
+}
+
+TEST(RunSetup, tables_and_json_that_are_read_as_text_are_told) {
+  const test::ScratchFolder folder;
+  folder.put("json/a.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n");
+  folder.put("table/b.csv", "prompt,completion\na,b\n");
+  const auto told = [&](const std::string& data, const std::string& chat) {
+    std::vector<std::string> sets = {"data.train=[" + (folder / data) + "]", "data.val_fraction=0",
+                                     "model.seq=40", "train.steps=1"};
+    if (!chat.empty()) sets.push_back("data.chat.template=" + chat);
+    std::string lines;
+    const Log log([&](LogLevel, const std::string& line) { lines += line + "\n"; });
+    open_run(posix_files(), parse_config("", "a.yaml", sets), {.data = {.log = log}});
+    const size_t at = lines.find("read as text");
+    return at == lines.npos ? "" : lines.substr(at, lines.find(':', at) - at);
+  };
+  EXPECT_EQ(told("json", ""), "read as text, with its braces and keys");
+  EXPECT_EQ(told("json", "none"), "");
+  EXPECT_EQ(told("json", "plain"), "");
+  EXPECT_EQ(told("table", ""), "read as text, with its names and separators");
+  EXPECT_EQ(told("table", "plain"), "read as text, with its names and separators");
+  EXPECT_EQ(told("table", "none"), "");
+}
+
+// Evaluations predict what training predicts.
+TEST(RunSetup, evaluation_leaves_out_labels_as_training_does) {
+  const test::ScratchFolder folder;
+  const std::string a = folder.put("a", "abc"), b = folder.put("b", "defg");
+  const TokenStream text =
+      open_dataset(posix_files(), {.train = {a, b}, .val_fraction = 0}, *byte_tokenizer()).train;
+  const auto labels = [&](const std::string& boundaries) {
+    const RunConfig config = config_with({"model.seq=6", "data.document_boundaries=" + boundaries});
+    return make_eval_rows(text, config, 100)->at(0, 1).ints("labels");
+  };
+  using Labels = std::vector<int32_t>;
+  EXPECT_EQ(labels("ignore"), (Labels{'b', 'c', 'd', 'e', 'f', 'g'}));
+  EXPECT_EQ(labels("mask_labels"), (Labels{'b', 'c', -1, 'e', 'f', 'g'}));
 }
 
 // Samples count as such, however large they are.
