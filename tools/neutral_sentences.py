@@ -50,9 +50,10 @@ def vectors(at):
 
 
 def ids(at):
-    """Ids of texts and pairs, and the text that they are decoded to."""
+    """What a model is given of texts and pairs, one at a time and padded to one length, and the text that they are decoded to."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(at)
-    flat = [x for text in TEXTS for x in [*tokenizer(text)["input_ids"], -1, *tokenizer(text, TEXTS[0])["input_ids"], -2]]
+    given = [tokenizer(text, pair) for text in TEXTS for pair in (None, TEXTS[0])] + [tokenizer(TEXTS, padding=True)]
+    flat = [x for one in given for name in sorted(one) for x in [len(name), *np.ravel(one[name])]]
     decoded = [tokenizer.decode(tokenizer(text)["input_ids"]) for text in TEXTS]
     return np.array(flat + [ord(c) for text in decoded for c in text], dtype=np.float64)
 
@@ -103,9 +104,9 @@ NEUTRAL = {
         ("BertTokenizer", encoder_folder), ("GPT2Tokenizer", lambda at: bytes_folder(at, "GPT2Tokenizer")),
         ("PreTrainedTokenizerFast", lambda at: bytes_folder(at, "PreTrainedTokenizerFast"))], ids, {
         "backend": ("tokenizers", "other"), "do_basic_tokenize": BOTH, "errors": ("strict", "ignore"),
-        "is_local": BOTH, "local_files_only": BOTH, "max_length": (6, 9), "model_input_names": (["input_ids"], ["input_ids", "attention_mask"]),
+        "is_local": BOTH, "local_files_only": BOTH, "max_length": (6, 9),
         "name_or_path": WORDS_OF, "never_split": (["fox"], []), "pad_to_multiple_of": (8, 16), "pad_token_type_id": (1, 2),
-        "padding": ("max_length", "longest"), "padding_side": ("left", "right"), "processor_class": WORDS_OF, "sp_model_kwargs": ({"a": 1}, {}),
+        "padding": ("max_length", "longest"), "processor_class": WORDS_OF, "sp_model_kwargs": ({"a": 1}, {}),
         "spaces_between_special_tokens": BOTH, "special_tokens_map_file": WORDS_OF, "stride": (2, 1), "tokenizer_file": WORDS_OF,
         "truncation": (True, "only_first"), "truncation_strategy": ("only_first", "longest_first"), "use_default_system_prompt": BOTH,
         "wordpieces_prefix": ("@@", "#")}),

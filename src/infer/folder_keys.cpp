@@ -25,8 +25,10 @@ constexpr Keys kTokenizerRead = {
     "extra_special_tokens",
     "legacy",
     "mask_token",
+    "model_input_names",
     "model_max_length",
     "pad_token",
+    "padding_side",
     "sep_token",
     "split_special_tokens",
     "strip_accents",
@@ -41,13 +43,11 @@ constexpr Keys kTokenizerNeutral = {
     "is_local",
     "local_files_only",
     "max_length",
-    "model_input_names",
     "name_or_path",
     "never_split",
     "pad_to_multiple_of",
     "pad_token_type_id",
     "padding",
-    "padding_side",
     "processor_class",
     "sp_model_kwargs",
     "spaces_between_special_tokens",
@@ -92,6 +92,12 @@ bool is_usual(std::string_view key, const Json& value) {
   return key == "truncation_side" && value == "right";
 }
 
+// Marian's names of its languages: its files are of one source and one target, or texts name them.
+bool names_language(const Files& files, const std::string& folder, std::string_view key) {
+  return (key == "source_lang" || key == "target_lang") &&
+         files.exists(join_path(folder, "source.spm"));
+}
+
 }  // namespace
 
 std::span<const FolderKeys> folder_keys() {
@@ -111,7 +117,8 @@ std::vector<FolderKey> unknown_folder_keys(const Files& files, const std::string
       const bool is_known =
           std::ranges::count(keys.read, key) > 0 || std::ranges::count(keys.neutral, key) > 0;
       // Any name that ends so is a special token's.
-      if (is_known || key.ends_with("_token") || asks_nothing(value) || is_usual(key, value))
+      if (is_known || key.ends_with("_token") || asks_nothing(value) || is_usual(key, value) ||
+          names_language(files, folder, key))
         continue;
       unknown.push_back({name, key});
     }

@@ -96,6 +96,24 @@ void expect_plain_transformer(const JsonObject& config) {
   }
 }
 
+// Texts of a batch that would change each other's vectors: without a mask the shorter ones have
+// padding among their tokens, and padding before a text moves positions that count from the row's
+// begin (roberta's do not).
+void expect_plain_padding(const Files& files, const std::string& folder) {
+  constexpr const char* kTokenizer = "tokenizer_config.json";
+  const std::string path = join_path(folder, kTokenizer);
+  const std::optional<Json> json = read_json(files, folder, kTokenizer);
+  if (!json) return;
+  const Json names = json->value("model_input_names", Json());
+  if (names.is_array() && std::ranges::count(names, Json("attention_mask")) == 0)
+    fail(path, "model_input_names with attention_mask", names.dump());
+  const Json model = read_json(files, folder, kModuleConfig).value_or(Json::object());
+  const Json kind = model.value("model_type", Json());
+  const bool counts_rows = kind == "bert" || kind == "distilbert";
+  if (const Json side = json->value("padding_side", Json("right")); counts_rows && side != "right")
+    fail(path, "padding_side: right", side.dump());
+}
+
 // Settings with which sentence-transformers would not load a module, or name other vectors.
 void expect_plain_normalize(const Files& files, const std::string& folder,
                             const std::string& name) {
@@ -238,6 +256,7 @@ const char* sentence_settings(const Files& files, const std::string& folder) {
 SentenceFolder read_sentence_folder(const Files& files, const std::string& folder) {
   SentenceFolder result;
   read_modules(files, folder, result);
+  expect_plain_padding(files, folder);
   const char* settings = sentence_settings(files, folder);
   if (const std::optional<Json> json = read_json(files, folder, settings))
     expect_plain_transformer(JsonObject(*json, join_path(folder, settings)));

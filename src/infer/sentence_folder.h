@@ -24,7 +24,7 @@ struct SentenceFolder {
 // after other models) and config_sentence_transformers.json. Throws Error{bad_data}, "[embed] FILE:
 // ...", for modules behind the pooling other than Normalize, a pooling that is neither mean nor
 // cls, texts that are changed before they are tokenized (do_lower_case, a default prompt), and
-// whatever else would give other vectors of the same files (transformer_task, model_args, ...).
+// whatever else would give other vectors (transformer_task, model_args, padding_side, ...).
 SentenceFolder read_sentence_folder(const Files& files, const std::string& folder);
 
 // The name of the Transformer's settings in a folder or a run: sentence_bert_config.json, or where

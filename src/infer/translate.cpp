@@ -191,7 +191,10 @@ std::string without_spaces(std::string text) {
 std::string text_of(const Tokenizer& tokenizer, const Translation& translation,
                     const TranslateOptions& options) {
   std::vector<int32_t> known = translation.tokens;
-  std::erase_if(known, [&](int32_t id) { return id >= tokenizer.vocab_size(); });
+  const std::vector<int32_t> special = tokenizer.special_ids();
+  std::erase_if(known, [&](int32_t id) {
+    return id >= tokenizer.vocab_size() || std::ranges::count(special, id) > 0;
+  });
   std::string text = tokenizer.decode(known);
   return options.cleans_spaces ? without_spaces(std::move(text)) : text;
 }

@@ -38,9 +38,9 @@ std::vector<Translation> translate(TextModel& model, const ModelSpec& spec,
                                    const std::vector<std::vector<int32_t>>& sources,
                                    const TranslateOptions& options);
 
-// Text of its tokens; those that the tokenizer lacks, where the model has more embeddings, are no
-// text. With cleans_spaces no space stands before English punctuation and contractions, as in
-// clean_up_tokenization() of transformers.
+// Text of its tokens but special ones; those that the tokenizer lacks, where the model has more
+// embeddings, are no text. With cleans_spaces no space stands before English punctuation and
+// contractions, as in clean_up_tokenization() of transformers.
 std::string text_of(const Tokenizer& tokenizer, const Translation& translation,
                     const TranslateOptions& options);
 

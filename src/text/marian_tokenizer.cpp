@@ -40,7 +40,7 @@ CodedText split_code(std::string_view text) {
 
 class MarianTokenizer : public Tokenizer {
  public:
-  MarianTokenizer(const TokenizerFile& file, const Json& vocabulary) {
+  MarianTokenizer(const TokenizerFile& file, const Json& vocabulary, const TokenizerFolder& names) {
     for (const auto& [piece, id] : vocabulary.items()) {
       add_token(file.path, pieces_, id.get<int64_t>(), piece);
     }
@@ -49,11 +49,12 @@ class MarianTokenizer : public Tokenizer {
       *id = pieces_.find(piece);
       if (*id < 0) bad_tokenizer(file.path, "expected a piece '{}', got none", piece);
     }
-    padding_ = pieces_.find(kMarianPadding);
-    for (const auto& [id, piece] :
-         {std::pair(end_, kMarianEnd), std::pair(unknown_, kMarianUnknown),
-          std::pair(padding_, kMarianPadding)}) {
-      if (id >= 0) finder_.add({.id = id, .content = std::string(piece), .special = true});
+    special_ = {end_, unknown_};
+    for (const int32_t id : special_)
+      finder_.add({.id = id, .content = std::string(pieces_.bytes(id)), .special = true});
+    add_special({.content = std::string(kMarianPadding), .special = true});
+    for (const auto* tokens : {&names.added, &names.named}) {
+      for (const AddedToken& token : *tokens) add_special(token);
     }
     const std::string folder = parent_path(file.path);
     load(file.files, join_path(folder, "source.spm"), source_);
@@ -64,11 +65,7 @@ class MarianTokenizer : public Tokenizer {
   std::optional<int32_t> eos() const override { return end_; }
   std::vector<int32_t> suffix() const override { return {end_}; }
   std::optional<int32_t> unknown() const override { return unknown_; }
-  std::vector<int32_t> special_ids() const override {
-    std::vector<int32_t> ids = {end_, unknown_};
-    if (padding_ >= 0) ids.push_back(padding_);
-    return ids;
-  }
+  std::vector<int32_t> special_ids() const override { return special_; }
   std::optional<int32_t> special_id(std::string_view text) const override {
     for (const int32_t id : special_ids()) {
       if (pieces_.bytes(id) == text) return id;
@@ -125,7 +122,16 @@ class MarianTokenizer : public Tokenizer {
     if (!status.ok()) bad_tokenizer(path, "SentencePiece refuses the model: {}", status.message());
   }
 
-  bool is_special(int32_t id) const { return id == end_ || id == unknown_ || id == padding_; }
+  bool is_special(int32_t id) const { return std::ranges::count(special_, id) > 0; }
+
+  // One of vocab.json, which no file says another id of, is found whole in texts.
+  void add_special(AddedToken token) {
+    token.id = pieces_.find(token.content);
+    if (token.id < 0 || is_special(token.id)) return;
+    token.normalized = false;
+    finder_.add(token);
+    if (token.special) special_.push_back(token.id);
+  }
 
   void encode_by(const Processor& processor, std::string_view text,
                  const EncodeTextOptions& options, std::vector<int32_t>& ids) const {
@@ -158,7 +164,8 @@ class MarianTokenizer : public Tokenizer {
   }
 
   Vocabulary pieces_;
-  int32_t end_ = -1, unknown_ = -1, padding_ = -1;
+  int32_t end_ = -1, unknown_ = -1;
+  std::vector<int32_t> special_;
   AddedTokenFinder finder_;
   Processor source_, target_;
 };
@@ -181,11 +188,12 @@ std::unique_ptr<Tokenizer> read_marian_tokenizer(const TokenizerFile& file, cons
   }
   const TokenizerFolder names = read_tokenizer_folder(file.files, folder);
   for (const auto& [name, expected] :
-       {std::pair(names.eos, kMarianEnd), std::pair(names.pad, kMarianPadding)}) {
+       {std::pair(names.eos, kMarianEnd), std::pair(names.pad, kMarianPadding),
+        std::pair(names.unknown, kMarianUnknown)}) {
     if (name && *name != expected)
       bad_tokenizer(path, "expected the special token '{}', got '{}'", expected, *name);
   }
-  return std::make_unique<MarianTokenizer>(file, vocab);
+  return std::make_unique<MarianTokenizer>(file, vocab, names);
 }
 
 }  // namespace octet

@@ -45,6 +45,7 @@ std::string step(const ReplaceText& replace, std::string&& text, const Limits& l
 }
 
 std::string step(const ReplaceMatches& replace, std::string&& text, const Limits& limits) {
+  if (text.empty()) return text;  // nothing matches in nothing
   std::string out;
   size_t copied = 0;
   const std::string_view from(text);

@@ -72,6 +72,7 @@ std::unique_ptr<Tokenizer> read_piece_list(const TokenizerFile& file) {
   const int32_t cls = id_of(file.path, parts.vocabulary, kFirst),
                 sep = id_of(file.path, parts.vocabulary, kBehind);
   parts.around = bert_template(cls, sep);
+  if (!gives_token_types(folder)) parts.around = without_types(std::move(parts.around));
   parts.prefix = {cls};
   parts.suffix = {sep};
   parts.bos = cls;

@@ -29,6 +29,11 @@ class Ranges {
     pending_is_match_ = was_merged ? false : is_match;
   }
 
+  // An empty match merges with nothing, but parts what lies around it.
+  void add_empty(bool is_match) {
+    if (behavior_ == SplitBehavior::contiguous && is_match != pending_is_match_) flush();
+  }
+
   void flush() {
     const bool is_dropped = behavior_ == SplitBehavior::removed && pending_is_match_;
     if (pending_begin_ < pending_end_ && !is_dropped) {
@@ -95,6 +100,7 @@ void cut(const SplitMatches& split, std::string_view text, const Whole& whole,
   };
   find_all(split, text, whole.budget, [&](const RegexMatch& match) {
     add_between(match.begin);
+    if (match.begin == match.end) ranges.add_empty(!split.invert);
     ranges.add(match.begin, match.end, !split.invert);
     done = match.end;
   });

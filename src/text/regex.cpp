@@ -8,39 +8,13 @@
 #include <chrono>
 
 #include "base/error.h"
+#include "text/oniguruma.h"
 
 namespace octet {
 namespace {
 
-constexpr std::string_view kSpaces =
-    R"(\t-\r\x20\x85\xa0\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
-
 // The library bounds the steps of an attempt; this many are made before the clock is read.
 constexpr size_t kAttempts = 64;
-
-// PCRE2's \s has U+180E as well.
-std::string with_white_space(std::string_view pattern) {
-  std::string out;
-  bool in_class = false;
-  for (size_t i = 0; i < pattern.size(); ++i) {
-    const char c = pattern[i];
-    if (c == '\\' && i + 1 < pattern.size()) {
-      const char escaped = pattern[++i];
-      if (escaped == 's') {
-        out += in_class ? std::string(kSpaces) : fmt::format("[{}]", kSpaces);
-      } else if (escaped == 'S' && !in_class) {
-        out += fmt::format("[^{}]", kSpaces);
-      } else {
-        out += {c, escaped};
-      }
-      continue;
-    }
-    if (c == '[') in_class = true;
-    if (c == ']') in_class = false;
-    out += c;
-  }
-  return out;
-}
 
 template <auto Free>
 struct Freed {
@@ -62,7 +36,7 @@ struct Regex::Compiled {
   RegexLimits limits;
 };
 
-Regex::Regex(std::string_view pattern, const RegexLimits& limits)
+Regex::Regex(std::string_view pattern, const RegexLimits& limits, RegexSyntax syntax)
     : compiled_(std::make_unique<Compiled>()) {
   const auto bad = [&](const std::string& why) {
     throw Error(ErrorCode::invalid_argument, "expected a regular expression, got '{}': {}",
@@ -70,7 +44,14 @@ Regex::Regex(std::string_view pattern, const RegexLimits& limits)
   };
   if (pattern.size() > limits.max_pattern_bytes)
     bad(fmt::format("longer than {} bytes", limits.max_pattern_bytes));
-  const std::string spelled = with_white_space(pattern);
+  std::string spelled(pattern);
+  if (syntax == RegexSyntax::oniguruma) {
+    try {
+      spelled = pcre2_expression(pattern);
+    } catch (const Error& error) {
+      bad(error.what());
+    }
+  }
   constexpr uint32_t kOptions =
       PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF | PCRE2_USE_OFFSET_LIMIT;
   int error = 0;
@@ -192,11 +173,17 @@ MatchBudget match_budget(size_t n_bytes, const RegexLimits& limits) {
 void Regex::for_each(std::string_view text, MatchBudget& budget,
                      const std::function<void(const RegexMatch&)>& visit) const {
   Search search(*compiled_, text, budget);
+  size_t last_end = std::string_view::npos;
   for (size_t at = 0; at <= text.size();) {
     const RegexMatch match = search.find(at);
     if (!match.found()) return;
+    if (match.end == match.begin && match.end == last_end) {
+      at = match.end + 1;
+      while (at < text.size() && (text[at] & 0xC0) == 0x80) ++at;
+      continue;
+    }
     visit(match);
-    at = match.end > match.begin ? match.end : match.end + 1;
+    at = last_end = match.end;
   }
 }
 

@@ -73,11 +73,20 @@ class Reader {
     result_.makes_lower_case = flag("do_lower_case");
     result_.spaces_ideographs = flag("tokenize_chinese_chars");
     result_.strips_accents = flag("strip_accents");
+    if (config.has("model_input_names")) read_input_names(config.at("model_input_names"), path);
     for (const char* name : kLists) {
       const auto it = json.find(name);
       if (it != json.end() && !it->empty()) result_.config_lists_special = true;
     }
     read_named(json, path);
+  }
+
+  void read_input_names(const Json& json, const std::string& path) {
+    std::vector<std::string>& names = result_.input_names.emplace();
+    for (const Json& name : json.is_array() ? json : Json::array({nullptr})) {
+      if (!name.is_string()) bad_tokenizer(path, "model_input_names: expected a list of names");
+      names.push_back(name.get<std::string>());
+    }
   }
 
   // The later of two files counts.
@@ -90,6 +99,7 @@ class Reader {
       if (std::string_view(name) == "bos_token") result_.bos = token->content;
       if (std::string_view(name) == "eos_token") result_.eos = token->content;
       if (std::string_view(name) == "pad_token") result_.pad = token->content;
+      if (std::string_view(name) == "unk_token") result_.unknown = token->content;
       put_named(*token);
     }
     for (const char* name : kLists) {
@@ -180,6 +190,36 @@ AddedToken read_added_token(const JsonObject& entry, bool is_special) {
 
 TokenizerFolder read_tokenizer_folder(const Files& files, const std::string& folder) {
   return Reader(files, folder).read();
+}
+
+bool gives_token_types(const TokenizerFolder& folder) {
+  if (folder.input_names) return std::ranges::count(*folder.input_names, "token_type_ids") > 0;
+  constexpr std::string_view kFast = "Fast";
+  // BERT's class in transformers 5, by all its names, and those that are made of it.
+  constexpr std::string_view kGive[] = {
+      "",
+      "BertTokenizer",
+      "ConvBertTokenizer",
+      "DPRContextEncoderTokenizer",
+      "DPRQuestionEncoderTokenizer",
+      "DebertaTokenizer",
+      "DebertaV2Tokenizer",
+      "ElectraTokenizer",
+      "LayoutLMTokenizer",
+      "LxmertTokenizer",
+      "MobileBertTokenizer",
+      "SqueezeBertTokenizer",
+  };
+  std::string_view name = folder.tokenizer_class;
+  if (name.ends_with(kFast)) name.remove_suffix(kFast.size());
+  return std::ranges::count(kGive, name) > 0;
+}
+
+TextTemplate without_types(TextTemplate around) {
+  for (auto* parts : {&around.single, &around.pair}) {
+    for (TemplatePart& part : *parts) part.type = 0;
+  }
+  return around;
 }
 
 void add_folder_tokens(TokenizerParts& parts, const TokenizerFolder& folder,

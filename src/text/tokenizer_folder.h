@@ -25,8 +25,9 @@ struct TokenizerFolder {
   std::string tokenizer_class = {};    // "" where it is not said
   std::vector<AddedToken> added = {};  // by id
   std::vector<AddedToken> named = {};  // special tokens without an id of their own
-  std::optional<std::string> bos = {}, eos = {}, pad = {};
+  std::optional<std::string> bos = {}, eos = {}, pad = {}, unknown = {};
   std::optional<bool> adds_bos = {}, adds_eos = {}, is_legacy = {}, adds_prefix_space = {};
+  std::optional<std::vector<std::string>> input_names = {};  // model_input_names
   std::optional<bool> makes_lower_case = {}, spaces_ideographs = {}, strips_accents = {};  // BERT's
 };
 
@@ -47,6 +48,12 @@ struct BesideJson {
   bool contradicts_legacy = false;
 };
 BesideJson read_beside_json(const Files& files, const std::string& folder);
+
+// Whether transformers gives a model the token types of a text: as model_input_names says, or
+// without it the class. True where neither is said, as BERT's classes do.
+bool gives_token_types(const TokenizerFolder& folder);
+// The same template with all types 0.
+TextTemplate without_types(TextTemplate around);
 
 // Adds the tokens to a vocabulary's own, which `id_of` looks up as the file spells them (-1: none),
 // and sets bos, eos, prefix and suffix. Special tokens without an id that the vocabulary lacks are

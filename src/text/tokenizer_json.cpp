@@ -36,6 +36,9 @@ class TokenizerReader {
     if (kind_ == TokenizerModel::word_level) read_words();
     read_added_tokens();
     read_post_processor(path_, part("post_processor"), parts_);
+    if (config_ == nullptr &&
+        !gives_token_types(read_tokenizer_folder(file_.files, parent_path(path_))))
+      parts_.around = without_types(std::move(parts_.around));
     read_ends();
     return std::move(parts_);
   }
@@ -123,11 +126,24 @@ class TokenizerReader {
     if (rules_.spacing) add_token(path_, parts_.first_surfaces, id, rules_.spacing->first(token));
   }
 
-  // True if "<0xXX>" is what `byte` falls back to: where bytes are spelled as characters, one that
-  // spells itself and has no token.
-  bool stands_for_byte(const Json& vocab, int byte) const {
-    if (parts_.symbols != Symbols::bytes) return true;
-    return byte > ' ' && byte < 0x7F && !vocab.contains(std::string(1, static_cast<char>(byte)));
+  // Where bytes are spelled as characters, those without a token fall back to the bytes of their
+  // characters, "<0xC4>" and "<0x8A>" for a line's end.
+  void add_fallback(const Json& vocab) {
+    if (!parts_.inner_prefix.empty() || !parts_.word_suffix.empty())
+      bad_tokenizer(path_, "byte_fallback of bytes with affixes is not supported");
+    std::array<int32_t, 256> tokens = no_bytes();
+    for (const auto& [token, id] : vocab.items()) {
+      const int byte = byte_of_token(token);
+      if (byte >= 0) tokens[static_cast<size_t>(byte)] = id.get<int32_t>();
+    }
+    parts_.fallback_ids.resize(256);
+    for (size_t byte = 0; byte < 256; ++byte) {
+      const char one = static_cast<char>(byte);
+      std::vector<int32_t>& ids = parts_.fallback_ids[byte];
+      for (const char own : alphabet_.spelled({&one, 1}))
+        ids.push_back(tokens[static_cast<unsigned char>(own)]);
+      if (std::ranges::count(ids, -1) > 0) ids.clear();
+    }
   }
 
   void read_vocabulary() {
@@ -143,13 +159,15 @@ class TokenizerReader {
       add_token(path_, parts_.vocabulary, number, bytes);
       add_surface(number, token);
       add_token(path_, contents_, number, token);
-      const bool is_byte = parts_.symbols == Symbols::bytes && bytes.size() == 1;
-      const int byte = is_byte      ? static_cast<unsigned char>(bytes[0])
-                       : falls_back ? byte_of_token(token)
-                                    : -1;
-      if (byte < 0 || (!is_byte && !stands_for_byte(*it, byte))) continue;
-      parts_.byte_ids[static_cast<size_t>(byte)] = static_cast<int32_t>(number);
+      const bool is_spelled = parts_.symbols == Symbols::bytes;
+      const bool is_byte = is_spelled && bytes.size() == 1;
+      const int byte = is_byte                     ? static_cast<unsigned char>(bytes[0])
+                       : falls_back && !is_spelled ? byte_of_token(token)
+                                                   : -1;
+      if (byte >= 0) parts_.byte_ids[static_cast<size_t>(byte)] = static_cast<int32_t>(number);
     }
+    const bool has_all = std::ranges::count(parts_.byte_ids, -1) == 0;
+    if (falls_back && parts_.symbols == Symbols::bytes && !has_all) add_fallback(*it);
     if (model.has("unk_token")) {
       parts_.unknown = contents_.find(model.string("unk_token"));
     }

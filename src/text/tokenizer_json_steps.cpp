@@ -233,7 +233,7 @@ const Json& json_list(const std::string& path, const Json& json, const std::stri
 
 std::shared_ptr<const Regex> read_pattern(const std::string& path, std::string_view pattern) {
   try {
-    return std::make_shared<const Regex>(pattern);
+    return std::make_shared<const Regex>(pattern, input_limits().regex, RegexSyntax::oniguruma);
   } catch (const Error& error) {
     bad_tokenizer(path, "{}", error.what());
   }

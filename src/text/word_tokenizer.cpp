@@ -17,17 +17,13 @@ class WordTokenizer : public Tokenizer {
       for (const bool parses : {false, true}) {
         if (token.special && !parses) continue;
         Finders& finders = finders_[parses];
-        if (token.normalized) {
-          AddedToken found = token;
-          found.content = parts_.normalizer.apply(token.content);
-          if (!found.content.empty()) finders.normalized.add(found);
-        } else {
-          finders.raw.add(token);
-        }
+        AddedTokenFinder& finder = token.normalized ? finders.normalized : finders.raw;
+        AddedToken found = token;
+        if (token.normalized) found.content = parts_.normalizer.apply(token.content);
+        if (!found.content.empty()) finder.add(found);
       }
     }
-    const bool has_all_bytes =
-        std::find(parts_.byte_ids.begin(), parts_.byte_ids.end(), -1) == parts_.byte_ids.end();
+    const bool has_all_bytes = std::ranges::count(parts_.byte_ids, -1) == 0;
     const bool has_affixes = !parts_.inner_prefix.empty() || !parts_.word_suffix.empty();
     const bool is_merged = !parts_.pieces && !parts_.unigram && !parts_.whole_words_only;
     // Parts of words that are looked up whole must not be looked up.
@@ -201,7 +197,7 @@ class WordTokenizer : public Tokenizer {
     if (whole >= 0) {
       run.word.push_back(whole);
     } else if (parts_.whole_words_only) {
-      append_known(parts_.unknown, word, run.word);
+      append_unknown(word, run.word);
     } else if (parts_.pieces) {
       parts_.pieces->encode(word, run.word);
     } else if (parts_.unigram) {
@@ -306,7 +302,7 @@ class WordTokenizer : public Tokenizer {
       const std::string token = spelled(character, at == 0, at + length == word.size());
       const int32_t id = has_bytes ? parts_.vocabulary.find(token) : -1;
       if (has_bytes) {
-        append_known(id >= 0 ? id : parts_.unknown, character, ids);
+        id >= 0 ? ids.push_back(id) : append_unknown(character, ids);
       } else {
         append_character(character, token, ids);
       }
@@ -318,15 +314,20 @@ class WordTokenizer : public Tokenizer {
     if (!parts_.inner_prefix.empty() || !parts_.word_suffix.empty())
       return append_affixed(word, ids);
     if (parts_.symbols == Symbols::bytes) {
-      for (const char byte : word) {
-        const int32_t id = parts_.byte_ids[static_cast<unsigned char>(byte)];
-        append_known(id >= 0 ? id : parts_.unknown, {&byte, 1}, ids);
-      }
+      for (const char& byte : word) append_byte(byte, ids);
       return;
     }
     for_each_character(word, [&](std::string_view character, int32_t) {
       append_character(character, character, ids);
     });
+  }
+
+  void append_byte(const char& byte, std::vector<int32_t>& ids) const {
+    const auto index = static_cast<unsigned char>(byte);
+    if (parts_.byte_ids[index] >= 0) return ids.push_back(parts_.byte_ids[index]);
+    if (parts_.fallback_ids.empty() || parts_.fallback_ids[index].empty())
+      return append_unknown({&byte, 1}, ids);
+    ids.insert(ids.end(), parts_.fallback_ids[index].begin(), parts_.fallback_ids[index].end());
   }
 
   void append_character(std::string_view character, std::string_view as_token,
@@ -340,22 +341,21 @@ class WordTokenizer : public Tokenizer {
       const int32_t id = parts_.byte_ids[static_cast<unsigned char>(byte)];
       if (id < 0) {
         ids.resize(n_before);
-        const bool is_fused = parts_.fuse_unknown && !ids.empty() && ids.back() == parts_.unknown;
-        if (!is_fused) append_known(parts_.unknown, character, ids);
-        return;
+        return append_unknown(character, ids);
       }
       ids.push_back(id);
     }
   }
 
-  void append_known(int32_t id, std::string_view character, std::vector<int32_t>& ids) const {
-    if (id < 0) {
+  void append_unknown(std::string_view character, std::vector<int32_t>& ids) const {
+    if (parts_.unknown < 0) {
       throw Error(
           ErrorCode::bad_data,
           "[tokenizer] {}: expected a token for every character, got none for byte 0x{:02X}",
           parts_.name, static_cast<unsigned char>(character.front()));
     }
-    ids.push_back(id);
+    const bool is_fused = parts_.fuse_unknown && !ids.empty() && ids.back() == parts_.unknown;
+    if (!is_fused) ids.push_back(parts_.unknown);
   }
 
   TokenizerParts parts_;

@@ -44,8 +44,10 @@ struct TokenizerParts {
   std::string inner_prefix, word_suffix;
   Symbols symbols = Symbols::bytes;
   std::array<int32_t, 256> byte_ids = no_bytes();  // -1: none
-  int32_t unknown = -1;                            // for characters without a token
-  bool fuse_unknown = false;
+  // Of spelled bytes without a token: the tokens of their characters' own bytes. Empty: none.
+  std::vector<std::vector<int32_t>> fallback_ids;
+  int32_t unknown = -1;            // for characters without a token
+  bool fuse_unknown = false;       // one for neighbours without one
   bool whole_words_first = false;  // a word that is a token is not made by merges
   Normalizer normalizer;
   PreTokenizer words;

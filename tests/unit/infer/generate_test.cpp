@@ -290,6 +290,15 @@ TEST_F(StopTokens, a_translation_has_no_spaces_before_punctuation_where_its_fold
   EXPECT_EQ(written(), text);
 }
 
+TEST(TranslatedText, has_no_special_tokens) {
+  const auto tokenizer =
+      make_tokenizer(posix_files(), OCTET_SOURCE_DIR "/tests/fixtures/tokenizer_models/t5.json");
+  Translation translation;
+  translation.tokens = tokenizer->encode("the<pad> train<extra_id_0></s>");
+  EXPECT_NE(tokenizer->decode(translation.tokens).find("<pad>"), std::string::npos);
+  EXPECT_EQ(text_of(*tokenizer, translation, {}), "the train");
+}
+
 // As in transformers: a text goes on behind what begins one.
 TEST_F(StopTokens, are_ends_and_no_beginnings) {
   ModelSource source;

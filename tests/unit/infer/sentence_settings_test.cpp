@@ -87,6 +87,9 @@ TEST(SentenceSettings, that_give_other_vectors_are_refused_by_name) {
        "module_input_name: \"sentence_embedding\""},
       {"2_Normalize/config.json", R"({"module_output_name": "x"})",
        "module_output_name: \"sentence_embedding\""},
+      {"tokenizer_config.json", R"({"padding_side": "left"})", "padding_side: right, got \"left\""},
+      {"tokenizer_config.json", R"({"model_input_names": ["input_ids"]})",
+       "model_input_names with attention_mask, got [\"input_ids\"]"},
       {"modules.json", R"([{"path": "0_Transformer", "type": "a.Transformer"},
                            {"path": "1_Pooling", "type": "a.Pooling"}])",
        "Transformer beside it, got 0_Transformer"},
@@ -94,11 +97,31 @@ TEST(SentenceSettings, that_give_other_vectors_are_refused_by_name) {
   for (const Case& one : cases) {
     const ScratchFolder folder;
     put_sentence(folder);
+    folder.put("config.json", R"({"model_type": "bert"})");
     folder.put(one.file, one.text);
     EXPECT_THAT(error_of([&] { read(folder); }),
                 testing::AllOf(HasSubstr(one.file), HasSubstr(one.error)))
         << one.text;
   }
+}
+
+// Positions that no padding moves; and with a mask no other text's length counts.
+TEST(SentenceSettings, of_padding_are_taken_where_they_change_nothing) {
+  const ScratchFolder folder;
+  put_sentence(folder);
+  folder.put("config.json", R"({"model_type": "roberta"})");
+  folder.put("tokenizer_config.json",
+             R"({"padding_side": "left", "model_input_names": ["attention_mask", "input_ids"]})");
+  EXPECT_TRUE(read(folder).is_said);
+  EXPECT_TRUE(unknown_folder_keys(posix_files(), folder.path()).empty());
+}
+
+TEST(FolderKeys, of_languages_are_neutral_beside_models_of_one_pair) {
+  const ScratchFolder folder;
+  folder.put("tokenizer_config.json", R"({"source_lang": "en", "target_lang": "fr"})");
+  EXPECT_EQ(unknown_folder_keys(posix_files(), folder.path()).size(), 2u);
+  folder.put("source.spm", "");
+  EXPECT_TRUE(unknown_folder_keys(posix_files(), folder.path()).empty());
 }
 
 // The first file that says something counts for models whose settings have older names.

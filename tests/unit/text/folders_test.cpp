@@ -1,6 +1,8 @@
 // JSON files beside a vocabulary, made by tools/make_added_token_goldens.py, against transformers.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/json.h"
 #include "text/padding.h"
 #include "text/tokenizer.h"
@@ -202,6 +204,27 @@ TEST(TokenizerFolder, a_placeholder_may_be_named_anew) {
   EXPECT_EQ(tokenizer->vocab_size(), bare->vocab_size());
   EXPECT_EQ(tokenizer->encode("<|tool|>"), Ids{static_cast<int32_t>(id)});
   EXPECT_EQ(tokenizer->decode(Ids{static_cast<int32_t>(id)}), "<|tool|>");
+}
+
+TEST(MarianFolder, finds_the_special_tokens_that_its_files_name) {
+  const ScratchFolder folder;
+  folder.put("source.spm", fixture("sp_unigram.model"));
+  folder.put("target.spm", fixture("sp_bpe.model"));
+  const std::string path =
+      folder.put("vocab.json", R"({"</s>": 0, "<unk>": 1, "<pad>": 2, ">>fra<<": 3})");
+  const auto encoded = [&](const char* config) {
+    folder.put("tokenizer_config.json", config);
+    return make_tokenizer(posix_files(), path)->encode("a >>fra<< b");
+  };
+  EXPECT_EQ(std::ranges::count(encoded("{}"), 3), 0);
+  const char* named = R"({"additional_special_tokens": [">>fra<<", ">>xxx<<"]})";
+  EXPECT_EQ(std::ranges::count(encoded(named), 3), 1);
+  const auto tokenizer = make_tokenizer(posix_files(), path);
+  EXPECT_EQ(tokenizer->special_ids(), (Ids{0, 1, 2, 3}));
+  EXPECT_EQ(tokenizer->decode(Ids{3, 2}), "");
+  EXPECT_EQ(error_of([&] { encoded(R"({"unk_token": "</s>"})"); }, folder.path()),
+            "[tokenizer] DIR/tokenizer_config.json: expected the special token '<unk>', got "
+            "'</s>'");
 }
 
 TEST(TokenizerFolder, faults_are_named) {

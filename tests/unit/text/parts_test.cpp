@@ -5,17 +5,22 @@
 #include <map>
 #include <random>
 
+#include "base/files.h"
+#include "base/json.h"
 #include "text/added_tokens.h"
 #include "text/bpe.h"
+#include "text/normalizer.h"
 #include "text/pre_tokenizer.h"
 #include "text/regex.h"
 #include "text/unicode.h"
 #include "text/word_pattern.h"
+#include "unit/base/error_of.h"
 
 namespace octet::text_parts_test {
 namespace {
 
 using Words = std::vector<std::string>;
+using test::error_of;
 
 std::string random_text(std::mt19937& random) {
   constexpr int32_t kCodes[] = {'a',  'Z',  's',  't',   'r',    'e',    'l',    '\'',     '\'',
@@ -76,6 +81,64 @@ TEST(WordExpression, takes_words_as_long_as_the_text) {
   const std::string spaces(20'000'000, ' ');
   EXPECT_EQ(words_of(Regex(kCl100kWords), "x" + spaces + "y"),
             (Words{"x", spaces.substr(1), " y"}));
+}
+
+// Expressions and texts of tools/make_regex_goldens.py.
+TEST(Oniguruma, matches_what_the_package_does) {
+  const std::string path = std::string(OCTET_SOURCE_DIR) + "/tests/fixtures/tokenizers/regex.json";
+  const Json golden = parse_json(posix_files().read_text(path), path);
+  for (const Json& row : golden.at("rows")) {
+    const auto pattern = row[0].get<std::string>();
+    Normalizer replace;
+    replace.add(ReplaceMatches{
+        std::make_shared<const Regex>(pattern, RegexLimits{}, RegexSyntax::oniguruma), "#"});
+    for (size_t i = 0; i < golden.at("texts").size(); ++i) {
+      const auto text = golden["texts"][i].get<std::string>();
+      const std::string expected = row[1][i].is_null() ? text : row[1][i].get<std::string>();
+      EXPECT_EQ(replace.apply(text), expected) << pattern;
+    }
+  }
+}
+
+TEST(Oniguruma, what_is_not_translated_is_refused_by_name) {
+  const std::pair<std::string, std::string> rows[] = {
+      {R"(\G)", R"(an escape '\G')"},
+      {R"(\X)", R"(an escape '\X')"},
+      {R"(\y)", R"(an escape '\y')"},
+      {R"(\Qa\E)", R"(an escape '\Q')"},
+      {R"(\cA)", R"(an escape '\c')"},
+      {R"(\xe9)", "a byte 'e9' above 7F"},
+      {R"(\pL)", R"('\p' without braces)"},
+      {R"(\p{Script=Han})", "a property 'Script=Han'"},
+      {R"((a)\g<1>)", R"(an escape '\g')"},
+      {"(?s:.)", "a group '(?s'"},
+      {"(?P<n>a)", "a group '(?P'"},
+      {"(?~a)", "a group '(?~'"},
+      {"(a)(?(1)b)", "a group '(?('"},
+      {"(*FAIL)", "a callout '(*'"},
+      {"(?i:st)", "(?i) of characters that U+FB05 folds to"},
+      {"(?i:\u00df)", "(?i) of characters that U+00DF folds to"},
+      {"(?i:[\u00df])", "(?i) of a class that has U+00DF"},
+      {R"((?i:[\p{Lu}]))", R"((?i) of '\p{Lu}' in a class)"},
+      {"(?i:(a)\\1)", "a reference to a group under (?i)"},
+      {"a{2,1}", "a quantifier {2,1}"},
+      {"a+?+", "a quantifier behind a lazy or possessive one"},
+      {R"([\d-x])", "a range behind a set in a class"},
+      {"[a&&]", "an empty part of a class"},
+      {"[[:foo:]]", "'[:foo' in a class"},
+  };
+  const auto error = [](const std::string& pattern) {
+    return error_of([&] { Regex(pattern, RegexLimits{}, RegexSyntax::oniguruma); });
+  };
+  for (const auto& [pattern, what] : rows)
+    EXPECT_EQ(error(pattern), fmt::format("expected a regular expression, got '{}': {} is not "
+                                          "supported",
+                                          pattern, what));
+  for (const char* pattern : {"a)", "(a", "[a", "*", "a|+", "^*", "\\", "[\\", "(?#a", "\\1",
+                              "(?<n>a)(b)\\1", "\\p{No_Such}", "\\p{L", "\\x{110000}", "[z-a]"})
+    EXPECT_NE(error(pattern), "no error") << pattern;
+  EXPECT_NE(error(std::string(300, '(') + std::string(300, ')')).find("200 groups"),
+            std::string::npos);
 }
 
 // Merges the lowest pair, the leftmost of equals, one at a time.

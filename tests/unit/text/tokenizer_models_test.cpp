@@ -113,6 +113,32 @@ TEST(TokenizerModels, what_is_damaged_or_not_supported_is_refused_by_name) {
   }
 }
 
+// Rows of tools/make_alphabet_goldens.py.
+TEST(TokenizerModels, bytes_without_a_token_fall_back_or_are_unknown) {
+  const std::string path =
+      std::string(OCTET_SOURCE_DIR) + "/tests/fixtures/tokenizers/alphabets.json";
+  for (const Json& row : parse_json(posix_files().read_text(path), path)) {
+    const ScratchFolder folder;
+    Json vocab = {{"<unk>", 0}};
+    for (int byte = 0; byte < row.at("n_bytes"); ++byte)
+      vocab[fmt::format("<0x{:02X}>", byte)] = vocab.size();
+    for (const char* token : {"a", "b", "\u0120"}) vocab[token] = vocab.size();
+    const Json level = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
+    const Json json = {{"model",
+                        {{"type", "BPE"},
+                         {"vocab", vocab},
+                         {"merges", Json::array()},
+                         {"unk_token", "<unk>"},
+                         {"byte_fallback", row.at("byte_fallback")},
+                         {"fuse_unk", row.at("fuse_unk")}}},
+                       {"pre_tokenizer", level},
+                       {"decoder", {{"type", "ByteLevel"}}}};
+    const auto tokenizer = make_tokenizer(posix_files(), folder.put("t.json", json.dump()));
+    for (const auto& [text, ids] : row.at("ids").items())
+      EXPECT_EQ(tokenizer->encode(text), ids.get<Ids>()) << text << row.dump();
+  }
+}
+
 TEST(TokenizerModels, without_an_unknown_token_a_character_without_one_is_an_error) {
   EXPECT_EQ(error_with(
                 "t5.json", [](Json& json) { json["model"].erase("unk_id"); }, "\u4e00"),

@@ -204,6 +204,42 @@ TEST(WordPieces, of_random_vocabularies_are_those_of_the_definition) {
   EXPECT_GT(n_covered, 1000);
 }
 
+// Rows of transformers 5.24: token types of a pair are asked for by a name, or by the class.
+TEST(WordPieceTypes, are_those_that_the_folder_asks_for) {
+  const std::pair<const char*, bool> rows[] = {
+      {R"({})", true},
+      {R"({"tokenizer_class": "BertTokenizer"})", true},
+      {R"({"tokenizer_class": "BertTokenizerFast"})", true},
+      {R"({"tokenizer_class": "ElectraTokenizer"})", true},
+      {R"({"tokenizer_class": "DPRQuestionEncoderTokenizer"})", true},
+      {R"({"tokenizer_class": "DistilBertTokenizer"})", false},
+      {R"({"tokenizer_class": "PreTrainedTokenizerFast"})", false},
+      {R"({"tokenizer_class": "TokenizersBackend"})", false},
+      {R"({"tokenizer_class": "FunnelTokenizer"})", false},
+      {R"({"tokenizer_class": "PreTrainedTokenizerFast",
+           "model_input_names": ["input_ids", "token_type_ids"]})",
+       true},
+      {R"({"tokenizer_class": "BertTokenizer", "model_input_names": ["input_ids"]})", false},
+      {R"({"model_input_names": []})", false},
+  };
+  for (const char* name : {"uncased.json", "vocab.txt"}) {
+    for (const auto& [config, is_given] : rows) {
+      const ScratchFolder folder;
+      folder.put("tokenizer_config.json", config);
+      const std::string file = std::string(name) == "vocab.txt" ? name : "tokenizer.json";
+      const std::string path = folder.put(file, posix_files().read_text(kPieces + name));
+      const EncodedTexts pair = encode_texts(*make_tokenizer(posix_files(), path), "a", "b");
+      EXPECT_EQ(pair.types.back(), is_given ? 1 : 0) << name << config;
+      EXPECT_EQ(pair.types.front(), 0);
+    }
+  }
+  const ScratchFolder folder;
+  folder.put("tokenizer_config.json", R"({"model_input_names": "input_ids"})");
+  const std::string path = folder.put("vocab.txt", posix_files().read_text(kPieces + "vocab.txt"));
+  EXPECT_EQ(error_of([&] { make_tokenizer(posix_files(), path); }, folder.path()),
+            "[tokenizer] DIR/tokenizer_config.json: model_input_names: expected a list of names");
+}
+
 class BadPieces : public testing::Test {
  protected:
   std::string error_with(const std::string& pointer, const Json& value) {
