@@ -338,8 +338,8 @@ void add_optim_step_command(CLI::App& app, GlobalOptions& options) {
   option("--lr", flags->lr, "learning rate")->check(as_key("optim.lr", Zero::is_allowed));
   const auto is_decay = [](const std::string& text) -> std::string {
     const auto value = parse_number<double>(text);
-    if (value && *value >= 0 && *value < kBetaLimit) return "";
-    return fmt::format("expected a number from 0 to below 1 in f32, got {}", text);
+    if (value && *value >= 0 && *value < 1) return "";
+    return fmt::format("expected a number from 0 to below 1, got {}", text);
   };
   option("--beta1", flags->beta1, "decay of the first moment")->check(is_decay);
   option("--beta2", flags->beta2, "decay of the second moment")->check(is_decay);
