@@ -12,6 +12,7 @@
 #include "base/nearest.h"
 #include "base/printable.h"
 #include "cli/command_tree.h"
+#include "cli/finetune_flags.h"
 #include "cli/shown_table.h"
 #include "config/table.h"
 
@@ -96,7 +97,10 @@ std::string padded(const std::string& text, size_t width, bool to_the_right) {
 
 std::vector<std::string> GlobalOptions::config_sets() const {
   std::vector<std::string> all = sets;
-  if (seed) all.push_back(fmt::format("train.seed={}", *seed));
+  if (seed) {
+    expect_no_set(fmt::format("--seed {}", *seed), "train.seed", sets);
+    all.push_back(fmt::format("train.seed={}", *seed));
+  }
   return all;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -17,13 +18,15 @@ namespace {
 
 constexpr const char* kGroup = "Without a configuration file";
 
-// True if `--set TEXT` is of this key: "optim.lr=1", or "optim={lr: 1}".
+// True if `--set TEXT` is of this key: "optim.lr=1", or "optim={lr: 1}"; of recipe.base also
+// "recipe=coat".
 bool sets_key(std::string_view set, std::string_view key) {
   const size_t equals = set.find('='), dot = key.rfind('.');
   if (equals == set.npos) return false;
   const std::string_view path = set.substr(0, equals), value = set.substr(equals + 1);
   if (path == key) return true;
-  if (path != key.substr(0, dot)) return false;
+  if (dot == key.npos || path != key.substr(0, dot)) return false;
+  if (key == "recipe.base" && !value.starts_with('{')) return true;
   const std::string inner = fmt::format("{}:", key.substr(dot + 1));
   for (size_t at = value.find(inner); at != value.npos; at = value.find(inner, at + 1)) {
     if (at > 0 && std::string_view("{, \"'").find(value[at - 1]) != std::string_view::npos)
@@ -97,17 +100,31 @@ void add_finetune_flags(CLI::App& command, FinetuneFlags& flags, NeedsData needs
   }
 }
 
+void expect_no_set(std::string_view flag, std::string_view key,
+                   const std::vector<std::string>& sets) {
+  for (const std::string& set : sets) {
+    if (!sets_key(set, key)) continue;
+    throw Error(ErrorCode::invalid_argument,
+                "{}: expected this or --set {}, got both of the key {}", flag, set, key);
+  }
+}
+
 std::vector<std::string> sets_with_flags(const FinetuneFlags& flags,
                                          std::vector<std::string> sets) {
   const std::vector<std::string> given = sets;
+  const FinetuneOptions& finetune = flags.finetune;
+  const std::pair<std::string, const char*> others[] = {
+      {finetune.model.empty() ? "" : "--model " + finetune.model, "model.path"},
+      {finetune.data.empty() ? "" : "--data " + finetune.data.front(), "data.train"},
+      {finetune.recipe.empty() ? "" : "--recipe " + finetune.recipe, "recipe.base"},
+      {finetune.out.empty() ? "" : "--out " + finetune.out, "out"},
+      {flags.adapter.empty() ? "" : "--adapter " + flags.adapter, "lora.adapter"}};
+  for (const auto& [flag, key] : others) {
+    if (!flag.empty()) expect_no_set(flag, key, given);
+  }
   for (const KeyFlag& flag : flags.keys) {
     if (flag.value.empty()) continue;
-    for (const std::string& set : given) {
-      if (!sets_key(set, flag.key)) continue;
-      throw Error(ErrorCode::invalid_argument,
-                  "{} {}: expected this or --set {}, got both of the key {}", flag.flag, flag.value,
-                  set, flag.key);
-    }
+    expect_no_set(fmt::format("{} {}", flag.flag, flag.value), flag.key, given);
     sets.push_back(fmt::format("{}={}", flag.key, flag.value));
   }
   return sets;

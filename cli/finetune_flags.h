@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/common.h"
@@ -41,6 +42,11 @@ enum class NeedsData : uint8_t { no, yes };
 
 // CONFIG, --model, --recipe and the keys' flags; --data and --out where data are needed.
 void add_finetune_flags(CLI::App& command, FinetuneFlags& flags, NeedsData needs);
+
+// Throws Error{invalid_argument} where one of `sets` (--set) is of the key that this flag stands
+// for: `flag` as it was typed, "--ranks 2".
+void expect_no_set(std::string_view flag, std::string_view key,
+                   const std::vector<std::string>& sets);
 
 // `sets` and the keys' flags behind them. Throws Error{invalid_argument} that names both where a
 // flag and a set are of the same key.

@@ -156,7 +156,11 @@ void add_quantize_commands(CLI::App& formats, GlobalOptions& options) {
       ->check(one_of({"m", "v"}));
   command->add_option("--math", flags->math, "powers of --expand")
       ->check(one_of({"exact", "fast"}));
-  command->callback([flags, &options] { run_quantize(options, *flags); });
+  command->callback([command, flags, &options] {
+    expect_flags_read(
+        *command, {{"--moment", flags->expand, "--expand"}, {"--math", flags->expand, "--expand"}});
+    run_quantize(options, *flags);
+  });
   auto* back = formats.add_subcommand("dequantize", "a file of quantize to f32 on standard output");
   auto path = std::make_shared<std::string>();
   back->add_option("file", *path, "safetensors file; standard input when left out");

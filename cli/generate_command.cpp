@@ -296,6 +296,9 @@ void add_generate_command(CLI::App& app, GlobalOptions& options) {
       ->check(CLI::Range(int64_t{0}, int64_t{INT32_MAX}));
   add_sampling_flags(*generate, flags->sampling);
   generate->add_option("--stop", flags->stop, "a text that ends the answer; may be repeated")
+      ->check([](const std::string& text) {
+        return text.empty() ? std::string("expected a text, got an empty one") : std::string();
+      })
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   generate

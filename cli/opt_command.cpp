@@ -2,13 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <iostream>
 #include <iterator>
 #include <memory>
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/output_folder.h"
 #include "cli/backend.h"
 #include "cli/enum_option.h"
 #include "compile/lower.h"
@@ -76,10 +79,27 @@ std::vector<std::string> output_row(const std::string& name, const TensorType& t
                shown(least), shown(most), n_other);
 }
 
+bool is_same_file(const std::string& a, const std::string& b) {
+  std::error_code missing;
+  return a == b || std::filesystem::equivalent(a, b, missing);
+}
+
+// Arrays that were written before may be replaced, but not those that are read, and nothing else.
+void check_output(const OptFlags& flags) {
+  constexpr const char *kOption = "[opt] --out", *kArchive = "PK";  // of zip files, as .npz are
+  for (const std::string& input : {flags.run, flags.file}) {
+    if (!is_same_file(flags.out, input)) continue;
+    throw Error(ErrorCode::invalid_argument, "{}: expected another file than is read, got '{}'",
+                kOption, flags.out);
+  }
+  check_output_file(posix_files(), kOption, flags.out, kArchive);
+}
+
 void run_on_arrays(const OptFlags& flags, const Graph& graph, const GlobalOptions& options) {
   if (flags.parallel.ranks > 1)
     throw Error(ErrorCode::invalid_argument, "--run: expected --ranks 1, got {}",
                 flags.parallel.ranks);
+  if (!flags.out.empty()) check_output(flags);
   GraphRun run(graph, open_backend(options));
   const NumpyArrays inputs = read_npz(posix_files(), flags.run);
   NumpyArrays outputs;
@@ -98,8 +118,13 @@ void run_on_arrays(const OptFlags& flags, const Graph& graph, const GlobalOption
   print_table(options, table);
 }
 
-void run_opt(const OptFlags& flags, const GlobalOptions& options) {
+void run_opt(const OptFlags& flags, const CLI::App& command, const GlobalOptions& options) {
   if (flags.list) return list_passes(options);
+  const bool cuts = std::ranges::any_of(flags.passes, [](const std::string& pass) {
+    return pass == "gather_parameters" || pass == "shard_updates";
+  });
+  for (const char* flag : {"--ranks", "--shard", "--reduce"})
+    expect_flags_read(command, {{flag, cuts, "--passes gather_parameters or shard_updates"}});
   if (flags.file.empty()) {
     throw Error(ErrorCode::invalid_argument,
                 "expected a file of graph text, or - for standard "
@@ -141,7 +166,7 @@ void add_opt_command(CLI::App& app, GlobalOptions& options) {
   add_enum_option(*opt, "--reduce", flags->parallel.reduce,
                   "what gradients travel as (parallel.reduce)");
   opt->add_flag("--list", flags->list, "list the passes");
-  opt->callback([flags, &options] { run_opt(*flags, options); });
+  opt->callback([flags, opt, &options] { run_opt(*flags, *opt, options); });
 }
 
 }  // namespace octet

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/parse_text.h"
 #include "cli/backend.h"
 #include "compile/expand_updates.h"
 #include "io/safetensors.h"
@@ -21,6 +22,7 @@
 #include "optim/beta_error.h"
 #include "optim/optimizer.h"
 #include "optim/standing_moment.h"
+#include "optim/state_format.h"
 #include "runtime/bound_graph.h"
 
 namespace octet {
@@ -281,7 +283,13 @@ void check_betas(const OptimStepFlags& flags, const Log& log) {
 }
 
 void run_optim_step(const OptimStepFlags& flags, const GlobalOptions& options) {
-  check_betas(flags, make_log(options));
+  const Log log = make_log(options);
+  check_betas(flags, log);
+  for (const auto& [flag, state] :
+       {std::pair("--state-m", flags.state_m), {"--state-v", flags.state_v}}) {
+    if (!expands_as_named(state))
+      log.warning("{} {}: +x has no effect without a format in eight bits", flag, state);
+  }
   const OptimPolicy policy = policy_of(flags, options);
   const FloatFile weights(posix_files(), flags.weights);
   const FloatFile gradients(posix_files(), flags.grads);
@@ -328,8 +336,13 @@ void add_optim_step_command(CLI::App& app, GlobalOptions& options) {
   option("--weights", flags->weights, "raw f32 weights, n")->required();
   option("--out", flags->out, "safetensors file to write")->required();
   option("--lr", flags->lr, "learning rate")->check(as_key("optim.lr", Zero::is_allowed));
-  option("--beta1", flags->beta1, "decay of the first moment")->check(as_key("optim.betas"));
-  option("--beta2", flags->beta2, "decay of the second moment")->check(as_key("optim.betas"));
+  const auto is_decay = [](const std::string& text) -> std::string {
+    const auto value = parse_number<double>(text);
+    if (value && *value >= 0 && *value < 1) return "";
+    return fmt::format("expected a number from 0 to below 1, got {}", text);
+  };
+  option("--beta1", flags->beta1, "decay of the first moment")->check(is_decay);
+  option("--beta2", flags->beta2, "decay of the second moment")->check(is_decay);
   option("--eps", flags->eps, "epsilon")->check(as_key("optim.eps"));
   option("--weight-decay", flags->weight_decay, "decoupled weight decay")
       ->check(as_key("optim.weight_decay"));

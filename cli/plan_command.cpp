@@ -113,9 +113,11 @@ KernelNeeds needs_of(const RunConfig& config) {
 
 // Prints the settings that fit a GPU of so much memory.
 void print_fitting_sets(const PlanFlags& flags, const GlobalOptions& options) {
-  const std::vector<std::string> own = sets_with_flags(flags, options.config_sets());
+  std::vector<std::string> own = sets_with_flags(flags, options.config_sets());
   FinetuneFlags without_keys = flags;  // a flag and a setting of one key would be refused
   for (KeyFlag& key : without_keys.keys) key.value.clear();
+  std::string& recipe = without_keys.finetune.recipe;
+  if (!recipe.empty()) own.push_back("recipe.base=" + std::exchange(recipe, ""));
   const auto config_with = [&](const std::vector<std::string>& more) {
     std::vector<std::string> sets = own;
     sets.insert(sets.end(), more.begin(), more.end());
@@ -142,7 +144,9 @@ void print_fitting_sets(const PlanFlags& flags, const GlobalOptions& options) {
   Table table{{"memory", "tokens/s", "settings"}, {}};
   for (const FittingSet& set : found.sets) {
     table.rows.push_back(cells(
-        fmt::format("{:.1f} GiB", static_cast<double>(set.planned_bytes) / (int64_t{1} << 30)),
+        options.json ? fmt::to_string(set.planned_bytes)
+                     : fmt::format("{:.1f} GiB",
+                                   static_cast<double>(set.planned_bytes) / (int64_t{1} << 30)),
         fmt::format("{:.0f}", set.tokens_per_s),
         set.sets.empty() ? "(as it is)" : fmt::format("{}", fmt::join(set.sets, " "))));
   }
@@ -170,11 +174,15 @@ void expect_one_view(const CLI::App& plan) {
 void run_plan(const PlanFlags& flags, const CLI::App& command, const GlobalOptions& options) {
   expect_one_view(command);
   expect_flags_read(command, {{"--offsets", flags.steps, "--steps"},
+                              {"--json", !flags.policy, "another view than --policy, a text"},
                               {"--device", !flags.device_memory || options.device == "cuda",
                                "cuda beside --device-memory, which is a GPU's"}});
   if (flags.device_memory) return print_fitting_sets(flags, options);
   std::vector<std::string> sets = options.config_sets();
-  if (flags.ranks) sets.push_back(fmt::format("parallel.ranks={}", *flags.ranks));
+  if (flags.ranks) {
+    expect_no_set(fmt::format("--ranks {}", *flags.ranks), "parallel.ranks", sets);
+    sets.push_back(fmt::format("parallel.ranks={}", *flags.ranks));
+  }
   const RunConfig config = configuration_of(flags, sets, NeedsData::no, make_log(options)).config;
   Backend backend = open_plan_backend(options, needs_of(config));
   for (const std::string& row : flags.without) strike(*backend.catalogue, row);

@@ -116,7 +116,7 @@ void add_figures(PtqSession& session, const PtqRequest& request, const PtqFigure
     const double ratio = std::exp(nll.difference);
     add("perplexity_before", fmt::format("{:.4f}", std::exp(nll.before)));
     add("perplexity_after", fmt::format("{:.4f}", std::exp(nll.after)));
-    add("perplexity_change_%", fmt::format("{:+.3f}", 100 * (ratio - 1)));
+    add("perplexity_change_%", fmt::format("{:.3f}", 100 * (ratio - 1)));
     add("perplexity_change_se_%", fmt::format("{:.3f}", 100 * ratio * nll.difference_error));
   }
   if (table.columns.empty()) table.columns = line.columns;

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/output_folder.h"
 #include "base/parse_text.h"
 #include "cli/report_csv.h"
 #include "cli/report_page.h"
@@ -87,17 +88,31 @@ void run_report(const ReportFlags& flags, const GlobalOptions& options) {
   std::vector<RunData> runs;
   for (const std::string& path : flags.runs) runs.push_back(RunReader(files, path, log).data());
   const Table summary = report_table(options, runs);
-  const auto write = [&](const std::string& path, const std::string& text) {
-    write_output(files, path, [&](FileWriter& out) { out.write(as_bytes(text)); });
+  struct Output {
+    const char* option;
+    std::string path, text;
+    size_t n_own;  // characters that say that a file is such an output
   };
-  if (!flags.csv.empty()) write(flags.csv, report_csv(runs));
-  if (!flags.samples.empty()) write(flags.samples, samples_csv(runs));
-  const bool has_csv = !flags.csv.empty() || !flags.samples.empty();
-  if (flags.out.empty() && has_csv) return print_table(options, summary);
+  std::vector<Output> outputs;
+  constexpr std::string_view kTable = "run,recipe,seed,step,", kTitleEnd = "</title>";
+  if (!flags.csv.empty())
+    outputs.push_back({"[report] --csv", flags.csv, report_csv(runs), kTable.size()});
+  if (!flags.samples.empty())
+    outputs.push_back({"[report] --samples", flags.samples, samples_csv(runs), kTable.size()});
+  const bool has_page = outputs.empty() || !flags.out.empty();
   const std::string page = flags.out.empty() ? "report.html" : flags.out;
-  write(page, report_page(runs, summary));
+  if (has_page) {
+    std::string text = report_page(runs, summary);
+    const size_t n_own = text.find(kTitleEnd);
+    outputs.push_back({"[report] --out", page, std::move(text), n_own});
+  }
+  for (const Output& one : outputs)
+    check_output_file(files, one.option, one.path, std::string_view(one.text).substr(0, one.n_own));
+  for (const Output& one : outputs) {
+    write_output(files, one.path, [&](FileWriter& out) { out.write(as_bytes(one.text)); });
+  }
   print_table(options, summary);
-  log.info("{}: open it in a browser", page);
+  if (has_page) log.info("{}: open it in a browser", page);
 }
 
 }  // namespace

@@ -195,6 +195,13 @@ HttpReply ServeApp::post(const HttpRequest& request) const {
   if (is_embedding) {
     const EmbeddingRequest wanted = read_embedding(model_, request.body);
     const Embeddings rows = embed_(wanted.texts);
+    if (rows.n_truncated > 0) {
+      throw ServeError{.message = fmt::format("input: expected texts of at most {} tokens, got {} "
+                                              "longer ones, the longest of {}",
+                                              model_.context, rows.n_truncated, rows.longest),
+                       .param = "input",
+                       .code = "context_length_exceeded"};
+    }
     return {.body = json_line(embeddings_json(model_, wanted, rows))};
   }
   return text(request.path == kPosts[0] ? read_completion(model_, request.body)

@@ -120,7 +120,7 @@ void ServeFields::nothing(const std::string& name, const std::vector<OrderedJson
   if (value.is_null() || std::ranges::find(values, value) != values.end()) return;
   std::string list = "none";
   for (const OrderedJson& one : values) list += " or " + json_line(one);
-  fail(name, list + ", as there is no more of it here", value);
+  fail(name, list + ", as nothing else of it is supported", value);
 }
 
 void ServeFields::refuse_others() const {

@@ -26,7 +26,9 @@ struct Shared {
 
 void read_streaming(ServeFields& fields, TextRequest& request) {
   request.streams = fields.boolean("stream");
-  if (!request.streams) fields.nothing("stream_options", {});
+  if (const OrderedJson options = fields.any("stream_options");
+      !request.streams && !options.is_null())
+    fields.fail("stream_options", "none without stream: true", options);
   fields.object("stream_options", [&](ServeFields& options) {
     request.includes_usage = options.boolean("include_usage");
     options.nothing("include_obfuscation", {false});
@@ -57,6 +59,25 @@ void expect_model(ServeFields& fields, const ServedModel& model) {
       .code = "model_not_found"};
 }
 
+// Fields that may ask for nothing, and labels.
+void read_absent(ServeFields& fields) {
+  for (const char* name_of_penalty : {"presence_penalty", "frequency_penalty"})
+    fields.nothing(name_of_penalty, {0});
+  fields.nothing("logit_bias", {OrderedJson::object()});
+  fields.object("response_format", [](ServeFields& format) {
+    if (const std::string type = format.text("type"); type != "text")
+      format.fail("type", "text", type);
+  });
+  for (const char* absent : {"tools", "functions"}) fields.nothing(absent, {OrderedJson::array()});
+  for (const char* choice : {"tool_choice", "function_call"})
+    fields.nothing(choice, {"none", "auto"});
+  fields.nothing("parallel_tool_calls", {true, false});
+  fields.nothing("modalities", {OrderedJson::array({"text"})});
+  for (const char* label :
+       {"user", "safety_identifier", "prompt_cache_key", "service_tier", "store", "metadata"})
+    fields.ignore(label);
+}
+
 Shared read_shared(ServeFields& fields, const ServedModel& model, TextRequest& request) {
   Shared shared;
   expect_model(fields, model);
@@ -64,11 +85,7 @@ Shared read_shared(ServeFields& fields, const ServedModel& model, TextRequest& r
   shared.n = fields.integer("n", 1, kMaxChoices).value_or(1);
   shared.sampling = read_sampling(fields, model.seed);
   shared.stops = fields.texts("stop", kMaxStops);
-  for (const char* name_of_penalty : {"presence_penalty", "frequency_penalty"})
-    fields.nothing(name_of_penalty, {0});
-  fields.nothing("logit_bias", {OrderedJson::object()});
-  for (const char* label : {"user", "safety_identifier", "prompt_cache_key", "service_tier"})
-    fields.ignore(label);
+  read_absent(fields);
   return shared;
 }
 
@@ -214,7 +231,8 @@ TextRequest read_completion(const ServedModel& model, std::string_view body) {
   request.n_logprobs = static_cast<int>(fields.integer("logprobs", 0, kMaxLogprobs).value_or(-1));
   request.echoes = fields.boolean("echo");
   fields.nothing("suffix", {""});
-  fields.nothing("best_of", {1, shared.n});
+  fields.nothing("best_of", shared.n == 1 ? std::vector<OrderedJson>{1}
+                                          : std::vector<OrderedJson>{1, shared.n});
   fields.refuse_others();
   if (request.echoes && request.streams)
     fields.fail("echo", "false, where stream is true", OrderedJson(true));
@@ -249,16 +267,6 @@ TextRequest read_chat(const ServedModel& model, std::string_view body) {
   if (top && !has_logprobs)
     fields.fail("top_logprobs", "it with logprobs: true", OrderedJson(*top));
   if (has_logprobs) request.n_logprobs = static_cast<int>(top.value_or(0));
-  fields.object("response_format", [](ServeFields& format) {
-    if (const std::string type = format.text("type"); type != "text")
-      format.fail("type", "text", type);
-  });
-  for (const char* absent : {"tools", "functions"}) fields.nothing(absent, {OrderedJson::array()});
-  for (const char* choice : {"tool_choice", "function_call"})
-    fields.nothing(choice, {"none", "auto"});
-  fields.nothing("parallel_tool_calls", {true, false});
-  fields.nothing("modalities", {OrderedJson::array({"text"})});
-  for (const char* ignored : {"store", "metadata"}) fields.ignore(ignored);
   fields.refuse_others();
   std::vector<int32_t> tokens, placed;
   try {

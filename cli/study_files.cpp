@@ -49,10 +49,11 @@ OrderedJson figure_json(const Figure& figure) {
           {"curves", curves}};
 }
 
+// Files of an earlier study of the same sort: a folder holds one.
 // A study that was written before it listed its files is known by its title; then all names of its
 // kinds may be of it.
 std::set<std::string> written_files(const Files& files, const std::string& folder,
-                                    const std::string& title) {
+                                    const Study& study) {
   const std::string path = join_path(folder, kStudy);
   const EntryKind kind = files.entry_kind(path);
   if (kind == EntryKind::none) return {};
@@ -63,10 +64,11 @@ std::set<std::string> written_files(const Files& files, const std::string& folde
     for (const OrderedJson& name : json[kFiles]) {
       if (name.is_string()) names.insert(name.get<std::string>());
     }
+    if (json.contains("title") && json["title"] != study.title) throw_not_replaced(kOption, path);
     return names;
   }
   const bool is_older = json.is_object() && json.contains("figures") && json.contains("table") &&
-                        json.value("title", OrderedJson()) == title;
+                        json.value("title", OrderedJson()) == study.title;
   if (!is_older) throw_not_replaced(kOption, path);
   for (const DirectoryEntry& entry : files.list(folder)) {
     if (entry.name.ends_with(".csv") || entry.name.ends_with(".svg")) names.insert(entry.name);
@@ -125,7 +127,7 @@ void write_study(Files& files, const Study& study, const std::string& folder) {
     texts[figure.file + ".svg"] = figure_svg(figure);
     json["figures"].push_back(figure_json(figure));
   }
-  std::set<std::string> own = written_files(files, folder, study.title);
+  std::set<std::string> own = written_files(files, folder, study);
   for (const auto& [name, text] : texts) {
     const EntryKind kind = files.entry_kind(join_path(folder, name));
     if (kind != EntryKind::none && (kind != EntryKind::file || !own.contains(name)))

@@ -11,8 +11,8 @@
 namespace octet {
 
 // NAME.csv and NAME.svg of everything, and study.json, into a folder that is made where it is
-// missing. Files of an earlier study there are replaced; of others, and of links, none is: that is
-// an Error{invalid_argument} before anything is written.
+// missing. Files of an earlier study of the same title there are replaced; of others, and of links,
+// none is: that is an Error{invalid_argument} before anything is written.
 void write_study(Files& files, const Study& study, const std::string& folder);
 
 // A study's table for readers: figures with at most four digits, whole numbers as they are.

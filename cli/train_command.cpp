@@ -6,6 +6,7 @@
 #include <charconv>
 #include <memory>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "base/cores.h"
@@ -42,7 +43,8 @@ struct TrainFlags : FinetuneFlags {
   bool resume = false, overwrite = false, strict = false, streams = false;
   std::string profile_steps;
   std::optional<int64_t> telemetry, ranks;
-  std::optional<int> device_index;  // that a launcher gave this rank
+  std::optional<int> device_index;        // that a launcher gave this rank
+  std::optional<int64_t> launched_ranks;  // that it started, with or without --ranks
 };
 
 std::string description(const RunConfig& config, const ModelSpec& spec, const Dataset& data) {
@@ -73,8 +75,16 @@ GlobalOptions machine_options(const GlobalOptions& options, const RunConfig& con
 
 LoadedConfig configuration(const TrainFlags& flags, const GlobalOptions& options) {
   std::vector<std::string> sets = options.config_sets();
-  if (flags.telemetry) sets.push_back(fmt::format("train.telemetry={}", *flags.telemetry));
-  if (flags.ranks) sets.push_back(fmt::format("parallel.ranks={}", *flags.ranks));
+  const std::vector<std::string> given = sets;
+  const std::tuple<const char*, const char*, std::optional<int64_t>> numbers[] = {
+      {"--telemetry", "train.telemetry", flags.telemetry},
+      {"--ranks", "parallel.ranks", flags.ranks}};
+  for (const auto& [flag, key, value] : numbers) {
+    if (!value) continue;
+    expect_no_set(fmt::format("{} {}", flag, *value), key, given);
+    sets.push_back(fmt::format("{}={}", key, *value));
+  }
+  if (flags.launched_ranks) sets.push_back(fmt::format("parallel.ranks={}", *flags.launched_ranks));
   LoadedConfig loaded = configuration_of(flags, sets, NeedsData::yes, make_log(options));
   take_tokenizer_of_model(posix_files(), loaded);
   return loaded;
@@ -274,7 +284,7 @@ LoadedConfig launched_configuration(TrainFlags flags, const GlobalOptions& optio
   const LoadedConfig asked = configuration(flags, options);
   const std::string& source = asked.source.at("parallel.ranks");
   if (source != "default") expect_launched(launch, asked.config.parallel.ranks, source);
-  flags.ranks = launch.size;
+  flags.launched_ranks = launch.size;
   return configuration(flags, options);
 }
 

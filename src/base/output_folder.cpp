@@ -44,6 +44,23 @@ void check_output_folder(const Files& files, std::string_view option, const std:
   }
 }
 
+void check_output_file(const Files& files, std::string_view option, const std::string& path,
+                       std::string_view begin) {
+  if (path.starts_with("/dev/") || path.starts_with("/proc/")) return;
+  const EntryKind kind = files.kind(path);
+  if (kind != EntryKind::file && kind != EntryKind::directory) return;
+  if (kind == EntryKind::file) {
+    const auto file = files.open(path);
+    std::string first(std::min<uint64_t>(file->size(), begin.size()), '\0');
+    file->read_at(0, first);
+    if (first.empty() || first == begin) return;
+  }
+  throw Error(ErrorCode::invalid_argument,
+              "{}: expected a name that is free or of an output of this command, got '{}': choose "
+              "another name",
+              option, path);
+}
+
 void throw_not_replaced(std::string_view option, const std::string& path) {
   throw Error(ErrorCode::invalid_argument,
               "{}: expected a name that is free, got '{}', which this command did not write: "

@@ -16,6 +16,11 @@ void check_output_folder(const Files& files, std::string_view option, const std:
 // The part of it that holds for runs as well.
 void check_not_above(const Files& files, std::string_view option, const std::string& folder);
 
+// The same rule for a file that the user named: it must be free, empty, what this command wrote
+// before, which begins with `begin`, or no regular file but a stream. Error{invalid_argument} else.
+void check_output_file(const Files& files, std::string_view option, const std::string& path,
+                       std::string_view begin);
+
 // Throws Error{invalid_argument}: `path` is there, and the command did not write it.
 [[noreturn]] void throw_not_replaced(std::string_view option, const std::string& path);
 

@@ -12,6 +12,7 @@
 #include "config/table.h"
 #include "config/value.h"
 #include "data/row_source.h"
+#include "nn/other_kinds.h"
 #include "nn/shape.h"
 #include "optim/beta_error.h"
 #include "optim/optimizer.h"
@@ -54,7 +55,8 @@ void check(const LoadedConfig& loaded, const std::string& name,
 }
 
 void check_shape(const LoadedConfig& loaded, const std::string& name) {
-  const auto fault = fault_of(loaded.config.model);
+  auto fault = fault_of(loaded.config.model);
+  if (!fault) fault = fault_of_other_kinds(loaded.config.model);
   if (!fault) return;
   const std::string path = fmt::format("model.{}", fault->field);
   const std::string other = fault->other.empty() ? path : fmt::format("model.{}", fault->other);

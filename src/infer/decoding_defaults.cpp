@@ -56,6 +56,44 @@ constexpr Neutral kOfSamples[] = {
     {"top_h", "null"},      {"typical_p", "1.0"}, {"epsilon_cutoff", "0.0"}, {"eta_cutoff", "0.0"},
 };
 
+// Keys that choose no token: ids that are read elsewhere, what a call gives back or how it is made,
+// and drafts, which change no text.
+constexpr std::string_view kOthers[] = {
+    "bos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+    "length_penalty",
+    "early_stopping",
+    "decoder_start_token_id",
+    "transformers_version",
+    "transformers_weights",
+    "use_cache",
+    "cache_implementation",
+    "cache_config",
+    "return_legacy_cache",
+    "return_dict_in_generate",
+    "output_attentions",
+    "output_hidden_states",
+    "output_logits",
+    "output_scores",
+    "prefill_chunk_size",
+    "low_memory",
+    "trust_remote_code",
+    "compile_config",
+    "disable_compile",
+    "is_assistant",
+    "num_assistant_tokens",
+    "num_assistant_tokens_schedule",
+    "assistant_confidence_threshold",
+    "assistant_early_exit",
+    "assistant_lookbehind",
+    "target_lookbehind",
+    "prompt_lookup_num_tokens",
+    "max_matching_ngram_size",
+    "use_model_defaults",
+    "generation_kwargs",
+};
+
 class Reader {
  public:
   explicit Reader(const JsonObject& json) : json_(json) {}
@@ -138,6 +176,14 @@ bool cleans_spaces(const Files& files, const std::string& tokenizer) {
                          false);
 }
 
+bool is_known(std::string_view key) {
+  const auto has = [&](std::span<const Neutral> keys) {
+    return std::ranges::any_of(keys, [&](const Neutral& one) { return one.key == key; });
+  };
+  return has(kNeutrals) || has(kOfText) || has(kOfSamples) ||
+         std::ranges::find(kOthers, key) != std::end(kOthers);
+}
+
 std::string decoding_file(const Files& files, const ModelSource& source) {
   std::vector<std::string> folders = {source.folder};
   if (!source.weights.adapter.empty()) folders.insert(folders.begin(), source.weights.adapter);
@@ -157,17 +203,33 @@ void tell_unused_decoding(const Files& files, const ModelSource& source, const L
   const Json root = parse_json(files.read_text(path), path);
   const JsonObject json(root, path);
   std::string unused;
+  const auto add = [&](const std::string& key, const Json& value) {
+    unused += fmt::format("{}'{}'", unused.empty() ? "" : ", ", key);
+    if (!value.is_structured()) unused += " " + value.dump();
+  };
   const auto take = [&](std::span<const Neutral> neutrals) {
     for (const Neutral& one : neutrals) {
-      if (!json.has(one.key) || json.at(one.key) == parse_own_json(one.value)) continue;
-      const Json& value = json.at(one.key);
-      unused += fmt::format("{}'{}'", unused.empty() ? "" : ", ", one.key);
-      if (!value.is_structured()) unused += " " + value.dump();
+      if (json.has(one.key) && json.at(one.key) != parse_own_json(one.value))
+        add(one.key, json.at(one.key));
     }
   };
-  take(kNeutrals);
-  take(kOfText);
-  if (json.has("do_sample") && json.at("do_sample") == true) take(kOfSamples);
+  const bool translates = model_def(source.spec.kind).translates;  // which reads the others
+  if (!translates) {
+    take(kNeutrals);
+    take(kOfText);
+  }
+  const bool draws = json.has("do_sample") && json.at("do_sample") == true;
+  if (draws && !translates) take(kOfSamples);
+  for (const Neutral& one : kOfSamples) {
+    const bool is_number = !json.has(one.key) || json.at(one.key).is_number();
+    if ((translates || !draws) && !is_number && !json.at(one.key).is_null())
+      add(one.key, json.at(one.key));
+  }
+  if (file_name(path) == "generation_config.json") {
+    for (const auto& [key, value] : root.items()) {
+      if (!key.starts_with('_') && !is_known(key)) add(key, value);
+    }
+  }
   if (!unused.empty()) {
     log.warning("[generate] {}: not used: {}; the command says how tokens are chosen", path,
                 unused);

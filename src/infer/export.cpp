@@ -230,6 +230,13 @@ void check_exportable(const ModelSpec& spec) {
     read.rope_original_max_position = full.rope_original_max_position;
   }
   if (read == full) return;
+  for (const ModelField& field : model_fields()) {
+    const std::string ours = field_text(field, full), theirs = field_text(field, read);
+    if (ours == theirs) continue;
+    throw Error(ErrorCode::invalid_argument,
+                "[convert] {}: expected {}, which {}'s config.json has no other key for, got {}",
+                field.name(), theirs, def.name, ours);
+  }
   throw Error(ErrorCode::invalid_argument,
               "[convert] expected a shape that {}'s config.json has keys for, got another",
               model_def(spec.kind).name);

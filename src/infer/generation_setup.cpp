@@ -58,7 +58,7 @@ GenerationSetup setup_generation(Files& files, const GenerationRequest& request,
   }
   setup.context = request.context > 0 ? request.context : source.seq;
   setup.options.stop_tokens = stop_tokens(files, source, *setup.tokenizer);
-  if (!def.translates) tell_unused_decoding(files, source, log);
+  tell_unused_decoding(files, source, log);
   return setup;
 }
 

@@ -87,6 +87,10 @@ StateFormat run_state_format_from_name(std::string_view name) {
   return state_format_from_name(name);
 }
 
+bool expands_as_named(std::string_view name) {
+  return !name.ends_with("+x") || run_state_format_from_name(name).expand;
+}
+
 Dtype first_moment_dtype(const StateFormat& format) {
   return format.dtype;
 }

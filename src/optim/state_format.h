@@ -46,6 +46,9 @@ std::vector<std::string> run_state_format_names();
 StateFormat state_format_from_name(std::string_view name);
 StateFormat run_state_format_from_name(std::string_view name);
 
+// False for f32 and bf16 with "+x".
+bool expands_as_named(std::string_view name);
+
 // DE8 keeps a sign for m and none for v.
 Dtype first_moment_dtype(const StateFormat& format);
 Dtype second_moment_dtype(const StateFormat& format);

@@ -21,21 +21,27 @@ bool names_module(const std::string& pattern, const std::string& parameter) {
          matches_pattern(pattern, module.substr(module.rfind('.') + 1));
 }
 
-// The parameters of the modules that lora.save names, behind those of a new head. A tied head is
-// the embedding.
-void add_saved(const RunConfig& config, const ModelSpec& spec, std::vector<std::string>& head) {
+// The parameters of the modules that a pattern of lora.save names. A tied head is the embedding.
+std::vector<std::string> saved_by(const std::string& pattern, const ModelSpec& spec) {
+  const bool names_head =
+      spec.tied && names_module(pattern, std::string(model_def(spec.kind).head));
   const std::vector<ParameterSpec> parameters = model_parameters(spec);
+  std::vector<std::string> names;
+  for (const ParameterSpec& p : parameters) {
+    const bool is_tied_head = names_head && p.name == parameters.front().name;
+    if (is_tied_head || names_module(pattern, p.name)) names.push_back(p.name);
+  }
+  return names;
+}
+
+// All of these, behind the parameters of a new head.
+void add_saved(const RunConfig& config, const ModelSpec& spec, std::vector<std::string>& head) {
   for (const std::string& pattern : config.lora.save) {
-    const bool names_head =
-        spec.tied && names_module(pattern, std::string(model_def(spec.kind).head));
-    bool matches = false;
-    for (const ParameterSpec& p : parameters) {
-      const bool is_tied_head = names_head && p.name == parameters.front().name;
-      if (!is_tied_head && !names_module(pattern, p.name)) continue;
-      matches = true;
-      if (std::ranges::find(head, p.name) == head.end()) head.push_back(p.name);
+    const std::vector<std::string> names = saved_by(pattern, spec);
+    for (const std::string& name : names) {
+      if (std::ranges::find(head, name) == head.end()) head.push_back(name);
     }
-    if (matches) continue;
+    if (!names.empty()) continue;
     throw Error(ErrorCode::invalid_argument,
                 "lora.save: expected patterns of the model's modules, got '{}', which matches none",
                 pattern);
@@ -50,6 +56,20 @@ void expect_apart(const LoraOptions& options, const ModelSpec& spec) {
     throw Error(ErrorCode::invalid_argument,
                 "lora.save: expected modules that lora.targets does not name, got '{}'",
                 adapter.module);
+  }
+}
+
+// A module that lora.save names may keep a part of it frozen, but not all.
+void expect_trained(const RunConfig& config, const ModelSpec& spec, const LoraOptions& options) {
+  for (const std::string& pattern : config.lora.save) {
+    if (!std::ranges::all_of(saved_by(pattern, spec), [&](const std::string& name) {
+          return is_kept_frozen(options, name);
+        }))
+      continue;
+    throw Error(ErrorCode::invalid_argument,
+                "lora.save: expected modules of which train.freeze [{}] leaves something to train, "
+                "got '{}'",
+                fmt::join(config.train.freeze, ", "), pattern);
   }
 }
 
@@ -68,12 +88,31 @@ void take_frozen(const RunConfig& config, const ModelSpec& spec, LoraOptions& op
         pattern);
   }
   options.freeze = config.train.freeze;
+  expect_trained(config, spec, options);
   std::erase_if(options.head,
                 [&](const std::string& name) { return is_kept_frozen(options, name); });
   if (!adapters_of(spec, options).empty()) return;
   throw Error(ErrorCode::invalid_argument,
               "train.freeze: expected patterns that leave an adapter to train, got [{}]",
               fmt::join(config.train.freeze, ", "));
+}
+
+// A rank of linears without adapters would say nothing.
+void expect_ranks_of_adapters(const ModelSpec& spec, const LoraOptions& options) {
+  if (options.ranks.empty()) return;
+  const std::vector<LoraAdapter> adapters = adapters_of(spec, options);
+  for (const std::string& text : options.ranks) {
+    const std::string pattern = lora_rank_from_text(text).value().pattern;
+    const auto named = adapters_of(spec, {.rank = 1, .targets = {pattern}});
+    if (std::ranges::any_of(named, [&](const LoraAdapter& one) {
+          return std::ranges::count(adapters, one.module, &LoraAdapter::module) > 0;
+        }))
+      continue;
+    throw Error(ErrorCode::invalid_argument,
+                "lora.ranks: expected patterns of linears that have an adapter (lora.targets [{}], "
+                "train.freeze), got '{}'",
+                fmt::join(options.targets, ", "), text);
+  }
 }
 
 }  // namespace
@@ -91,6 +130,7 @@ LoraOptions lora_options(const RunConfig& config, const ModelSpec& spec) {
     expect_apart(options, spec);
   }
   if (options.rank > 0 && !config.train.freeze.empty()) take_frozen(config, spec, options);
+  if (options.rank > 0) expect_ranks_of_adapters(spec, options);
   return options;
 }
 

@@ -22,7 +22,6 @@
 namespace octet {
 namespace {
 
-constexpr const char* kName = "fine-tuning";  // in place of a file's name
 constexpr int64_t kLongestSeq = 2048, kSeqStep = 16;
 constexpr int64_t kMaxRows = 8;      // of a micro-batch
 constexpr int64_t kMinSteps = 16;    // of an epoch, where its rows allow it
@@ -113,7 +112,7 @@ LoadedConfig finetune_config(const Files& files, const FinetuneOptions& options,
         fmt::arg("batch", kMaxRows),
         fmt::arg("evaluated", model_def(spec.kind).writes_text ? ", eval_bytes: 4 MiB" : ""),
         fmt::arg("out", quoted(options.out.empty() ? "runs/finetune" : options.out)));
-    return parse_config(text, kName, sets);
+    return parse_config(text, std::string(kFinetuneSource), sets);
   };
   constexpr std::string_view kAnswers = ", chat: {template: auto}";  // rows of their own
   LoadedConfig loaded = parse(kAnswers);

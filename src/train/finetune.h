@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/files.h"
@@ -9,6 +10,9 @@
 #include "data/dataset.h"
 
 namespace octet {
+
+// Source of what these defaults say, in place of a file's name ("fine-tuning:5").
+inline constexpr std::string_view kFinetuneSource = "fine-tuning";
 
 struct FinetuneOptions {
   std::string model = {};              // Hugging Face layout

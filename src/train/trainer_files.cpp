@@ -18,6 +18,7 @@
 #include "train/run_setup.h"
 #include "train/state_io.h"
 #include "train/trainer.h"
+#include "train/unused_keys.h"
 
 namespace octet {
 namespace {
@@ -79,9 +80,7 @@ void Trainer::start_files(const RunStart& start, const TrainHooks& hooks) {
     eval_rows()->n_rows() == 0 ? warn_without_rows(data_, config_, log)
                                : tell_amount(val_amount_, log);
   }
-  const bool chooses = config_.recipe.accumulation && start.mode != StartMode::resume;
-  if (chooses && !engine_.has_row("fp8 ") && !engine_.has_row("tensor sums"))
-    log.info("recipe.accumulation changes nothing here: no GEMM is an FP8 one of tensor cores");
+  if (start.mode != StartMode::resume) tell_unused_on(machine_.device, engine_, config_, log);
   if (!loaded_.empty() && is_new) log.info("loaded {}: {}", config_.model.path, loaded_);
   if (const auto& test = engine_.self_test())
     log.info("[ranks] {}; self-test: {} kernels right in {:.0f} ms", machine_.device.transport(),

@@ -8,13 +8,17 @@
 
 #include "config/report.h"
 #include "config/table.h"
+#include "data/dataset.h"
 #include "data/row_source.h"
 #include "data/shards.h"
 #include "nn/fields.h"
 #include "nn/model.h"
+#include "nn/other_kinds.h"
 #include "optim/state_format.h"
 #include "passes/precision/recipe.h"
 #include "train/data_entries.h"
+#include "train/finetune.h"
+#include "train/row_data.h"
 #include "train/run_inputs.h"
 #include "train/run_setup.h"
 #include "train/text_rows.h"
@@ -28,7 +32,7 @@ struct Facts {
   const Recipe& recipe;
   std::vector<std::string> losses = {};
   bool reads_text = false, has_arrays = false, has_labels = false;  // labels: of texts (TextFields)
-  bool translates = false, sees_pictures = false;
+  bool translates = false, sees_pictures = false, has_validation = true;
   std::vector<OperandFormat> formats = {}, gradients = {};  // that linears may have
   std::vector<UpdateKind> rules = {};
 
@@ -120,6 +124,10 @@ bool has_ranks(const Facts& f) {
   return f.config.parallel.ranks > 1;
 }
 
+bool evaluates(const Facts& f) {
+  return f.has_validation;
+}
+
 bool samples(const Facts& f) {
   return !f.config.train.sample_prompts.empty();
 }
@@ -129,7 +137,10 @@ struct Need {
   std::string_view path, needs;
   bool (*is_met)(const Facts& f);
 };
+constexpr std::string_view kValidation = "validation data (data.val, data.val_fraction)";
 constexpr Need kNeeds[] = {
+    {"model.tied", "a model that reads text", [](const Facts& f) { return f.reads_text; }},
+    {"model.seq", "a model that reads text", [](const Facts& f) { return f.reads_text; }},
     {"model.allow_nonfinite", "model.path",
      [](const Facts& f) { return !f.config.model.path.empty(); }},
     {"recipe.scaling", "a recipe or override with scales of tensors",
@@ -177,12 +188,23 @@ constexpr Need kNeeds[] = {
     {"optim.state_m", "a rule with a moment or optim.momentum",
      [](const Facts& f) { return f.has_moments() || f.has_momentum(); }},
     {"optim.state_v", "a rule adamw or lamb", [](const Facts& f) { return f.has_moments(); }},
+    {"optim.master", "weights of 16 bits: those of recipe.compute fp32 are their own masters",
+     [](const Facts& f) { return f.config.recipe.compute != Dtype::f32; }},
     {"optim.group", "states in eight bits", [](const Facts& f) { return f.any_state(is_coded); }},
     {"optim.math", "states with range expansion",
      [](const Facts& f) { return f.any_state(is_expanded); }},
     {"optim.f32_below", "states that are not f32",
      [](const Facts& f) { return f.any_state(is_narrow); }},
     {"data.tokenizer", "a model that reads text", [](const Facts& f) { return f.reads_text; }},
+    {"data.token_bytes", "shards of tokens",
+     [](const Facts& f) {
+       return are_token_shards(posix_files(), f.config.data.train) ||
+              are_token_shards(posix_files(), f.config.data.val);
+     }},
+    {"data.document_boundaries", "a model that reads text",
+     [](const Facts& f) { return f.reads_text; }},
+    {"data.chat.", "data.chat.template",
+     [](const Facts& f) { return has_conversations(f.config); }},
     {"data.document_separator", "text that is neither conversations nor labeled",
      [](const Facts& f) {
        return f.reads_text && !f.has_arrays && !f.has_labels && reads_plain_text(f.config);
@@ -222,6 +244,13 @@ constexpr Need kNeeds[] = {
     {"data.images.", "pictures",
      [](const Facts& f) { return (!f.reads_text || f.sees_pictures) && !f.has_arrays; }},
     {"model.images", "a model that sees pictures", [](const Facts& f) { return f.sees_pictures; }},
+    {"train.head_chunk", "a model that reads text", [](const Facts& f) { return f.reads_text; }},
+    {"train.eval_every", "validation data (data.val, data.val_fraction) or train.sample_prompts",
+     [](const Facts& f) { return evaluates(f) || samples(f); }},
+    {"train.eval_bytes", kValidation, evaluates},
+    {"train.eval_rows", kValidation, evaluates},
+    {"train.keep_best", kValidation, evaluates},
+    {"train.patience", kValidation, evaluates},
     {"lora.alpha", "lora.rank", trains_adapters},
     {"lora.dropout", "lora.rank", trains_adapters},
     {"lora.targets", "lora.rank", trains_adapters},
@@ -254,12 +283,17 @@ constexpr Need kNeeds[] = {
     {"parallel.gather", "parallel.ranks", has_ranks},
     {"parallel.reduce", "parallel.ranks", has_ranks},
     {"parallel.transport", "parallel.ranks", has_ranks},
+    {"parallel.strict", "parallel.ranks", has_ranks},
+    {"parallel.reduce", "parallel.strict: false, with which gradients travel as f32",
+     [](const Facts& f) {
+       return !f.config.parallel.strict || f.config.parallel.reduce == ReduceFormat::f32;
+     }},
 };
 
 // The need that `path` lacks; "" where it lacks nothing.
 std::string lacks(const ConfigRow& row, const Facts& facts, const ModelSpec& spec) {
-  if (const auto* field = std::get_if<const ModelField*>(&row.field))
-    return (*field)->is_of(spec) ? "" : "a model that has it";
+  const auto* field = std::get_if<const ModelField*>(&row.field);
+  if (field != nullptr && !(*field)->is_of(spec)) return "a model that has it";
   for (const Need& need : kNeeds) {
     const bool is_meant =
         need.path.ends_with('.') ? row.path.starts_with(need.path) : row.path == need.path;
@@ -270,30 +304,52 @@ std::string lacks(const ConfigRow& row, const Facts& facts, const ModelSpec& spe
 
 }  // namespace
 
-std::vector<UnusedKey> unused_keys(const LoadedConfig& loaded, const ModelSpec& spec) {
+std::vector<UnusedKey> unused_keys(const LoadedConfig& loaded, const ModelSpec& spec,
+                                   HasValidation validation) {
   RunConfig defaults;
   defaults.recipe.base = loaded.config.recipe.base;
   defaults.model.path = loaded.config.model.path;
   resolve(defaults);
+  if (loaded.config.parallel.strict) defaults.parallel.reduce = ReduceFormat::f32;
   const ConfigValues values = config_values(loaded.config), by_default = config_values(defaults);
-  const Facts facts = facts_of(loaded.config, spec);
+  Facts facts = facts_of(loaded.config, spec);
+  facts.has_validation = validation == HasValidation::yes;
   std::vector<UnusedKey> unused;
   for (size_t i = 0; i < values.size(); ++i) {
     const auto& [key, value] = values[i];
     if (!is_written(loaded.source, key) || value == by_default[i].second) continue;
+    if (loaded.source.find(key)->second.starts_with(kFinetuneSource)) continue;  // no user's
     const ConfigRow& row = *find_config_row(key);
+    const auto* field = std::get_if<const ModelField*>(&row.field);
+    if (field != nullptr && is_default(**field, loaded.config.model)) continue;
     if (std::string needs = lacks(row, facts, spec); !needs.empty())
       unused.push_back({row.path, value, std::move(needs)});
   }
   return unused;
 }
 
+namespace {
+
+void tell_expansions(const LoadedConfig& loaded, const Log& log) {
+  const OptimConfig& optim = loaded.config.optim;
+  for (const auto& [key, state] :
+       {std::pair("optim.state_m", &optim.state_m), std::pair("optim.state_v", &optim.state_v)}) {
+    if (is_written(loaded.source, key) && !expands_as_named(*state))
+      log.warning("{}: {} = {}: +x has no effect without a format in eight bits",
+                  loaded.source.at(key), key, *state);
+  }
+}
+
+}  // namespace
+
 void tell_unused(const LoadedConfig& loaded, const ModelSpec& spec, const Dataset& data,
                  const Log& log) {
-  for (const UnusedKey& key : unused_keys(loaded, spec)) {
+  const auto validation = has_validation(data) ? HasValidation::yes : HasValidation::no;
+  for (const UnusedKey& key : unused_keys(loaded, spec, validation)) {
     log.warning("{}: {} = {} has no effect without {}", loaded.source.at(std::string(key.path)),
                 key.path, key.value, key.needs);
   }
+  tell_expansions(loaded, log);
   const RunConfig& config = loaded.config;
   if (config.data.train.size() == 1 && !config.data.train_weights.empty())
     log.warning("data.train: the weight of the only file has no effect");
@@ -312,6 +368,22 @@ void tell_unused(const LoadedConfig& loaded, const ModelSpec& spec, const Datase
     log.warning("data.train: next to nothing of '{}' is read in {} steps: its weight is {:g}", name,
                 config.train.steps, parts[i].weight);
   }
+}
+
+void tell_unused_on(const Device& device, const TrainEngine& engine, const RunConfig& config,
+                    const Log& log) {
+  const auto tell = [&](std::string_view key, std::string_view why) {
+    log.info("{} changes nothing here: {}", key, why);
+  };
+  const bool has_sums = engine.has_row("tensor sums");
+  if (config.recipe.accumulation && !has_sums && !engine.has_row("fp8 "))
+    tell("recipe.accumulation", "no GEMM is an FP8 one of tensor cores");
+  if (config.train.arithmetic == Arithmetic::hopper && !has_sums)
+    tell("train.arithmetic", "no GEMM of a CPU has a rule of Hopper's");
+  if (!device.info().name.starts_with("cpu")) return;
+  if (config.recipe.tf32) tell("recipe.tf32", "GEMMs of a CPU do not round to TF32");
+  if (config.parallel.ranks > 1 && config.parallel.transport != RankTransport::automatic)
+    tell("parallel.transport", "ranks on a CPU are threads of one process");
 }
 
 }  // namespace octet

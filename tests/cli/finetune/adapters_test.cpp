@@ -293,6 +293,15 @@ TEST(AdapterFreeze, leaves_something_to_train_and_names_what_is_there) {
   };
   EXPECT_THAT(error("train.freeze=[\"*lora_A*\"]"), HasSubstr("which matches none"));
   EXPECT_THAT(error("train.freeze=[\"*q_proj*\"]"), HasSubstr("that leave an adapter to train"));
+  EXPECT_THAT(error("lora.ranks=[k_proj=8]"), HasSubstr("lora.ranks: expected patterns of linears "
+                                                        "that have an adapter"));
+  EXPECT_EQ(error("lora.ranks=[\"*_proj=8\"]"), "");
+  EXPECT_THAT(error_of([&] {
+                Tuner run(f.options,
+                          sets_with({"recipe=fp32", "lora.targets=[q_proj]", "lora.save=[lm_head]",
+                                     "train.freeze=[\"lm_head*\"]"}));
+              }),
+              HasSubstr("lora.save: expected modules of which train.freeze [lm_head*] leaves"));
 }
 
 TEST(AdapterExport, of_the_merged_model_is_a_model_again) {

@@ -305,7 +305,9 @@ TEST_F(Serve, refuses_what_is_malformed_and_lives) {
   expect_error(fresh.Get("/v1/models", {{"Origin", "http://elsewhere.example"}}), 403, "origin");
   expect_error(server_->post("embeddings", {{"model", "run"}, {"input", "a"}}), 400, "decoder");
   EXPECT_TRUE(server_->child().is_running());
-  server_->answer("completions", completion("a", 2));
+  json idle = completion("a", 2);
+  idle.update({{"tools", json::array()}, {"metadata", {{"run", "1"}}}, {"store", false}});
+  server_->answer("completions", idle);
 }
 
 TEST_F(Serve, refuses_prompts_beyond_the_context) {
@@ -447,6 +449,9 @@ TEST_F(Serve, gives_the_vectors_of_embed) {
   EXPECT_EQ(std::memcmp(bytes.data(), got.data() + 32, 4 * 32), 0);
   for (const json& wrong : {json(1), json(), json(""), json::array(), json({"a", ""}), json({1})})
     expect_error(server.post("embeddings", {{"model", "run"}, {"input", wrong}}), 400, "input");
+  const auto longer =
+      server.post("embeddings", {{"model", "run"}, {"input", std::string(99, 'a')}});
+  expect_error(longer, 400, "expected texts of at most");
   expect_error(server.post("embeddings", {{"model", "other"}, {"input", "a"}}), 404, "model");
   const auto text = server.post("completions", completion("a", 1));
   expect_error(text, 400, "an encoder");

@@ -228,6 +228,8 @@ TEST_F(StopTokens, other_keys_of_generation_config_are_told_where_they_would_cha
             "");
   EXPECT_EQ(told(R"({"do_sample": true, "temperature": 0.6, "top_k": 0, "top_p": 0.9})"),
             "'do_sample' true, 'temperature' 0.6, 'top_p' 0.9" + end);
+  EXPECT_EQ(told(R"({"temperature": "hot", "foo_penalty": 3, "_from_model_config": true})"),
+            "'temperature' \"hot\", 'foo_penalty' 3" + end);
   const std::pair<const char*, const char*> cases[] = {
       {"repetition_penalty", "1.1"}, {"no_repeat_ngram_size", "3"},
       {"min_length", "5"},           {"num_beams", "4"},

@@ -33,8 +33,6 @@ TEST(UnusedKeys, are_those_that_lack_what_they_are_for) {
   const std::vector<std::string> texts = {"model.kind=bert", "model.head=classes"};
   const std::vector<std::string> pairs = {"model.kind=bert", "model.head=embeddings"};
   const UnusedCase cases[] = {
-      {"model.classes=3", {"model.kind=bert", "model.head=classes"}},
-      {"model.patch_size=8", {"model.kind=vit"}},
       {"recipe.scaling=delayed", {"recipe.base=fp8_linear"}},
       {"recipe.weight_copy=per_use", {"recipe.base=fp8_linear"}},
       {"recipe.gradient_rounding=hr", {"recipe.base=hif8"}},
@@ -78,6 +76,8 @@ TEST(UnusedKeys, are_those_that_lack_what_they_are_for) {
       {"parallel.gather=bf16", {"parallel.ranks=2"}},
       {"parallel.reduce=e4m3", {"parallel.ranks=2"}},
       {"parallel.transport=nccl", {"parallel.ranks=2"}},
+      {"parallel.strict=true", {"parallel.ranks=2"}},
+      {"data.token_bytes=4", {"data.train=[a.bin]"}},
       {"lora.alpha=8", {}}};
   for (const UnusedCase& c : cases) {
     SCOPED_TRACE(c.key);
@@ -102,6 +102,37 @@ TEST(UnusedKeys, are_those_that_lack_what_they_are_for) {
               IsEmpty());
 }
 
+TEST(UnusedKeys, of_validation_need_some) {
+  const LoadedConfig loaded = parse_config(
+      "train: {patience: 2, keep_best: true, eval_every: 5, eval_rows: 3, eval_bytes: 9}\n",
+      "a.yaml");
+  const ModelSpec spec = model_from_config(posix_files(), loaded.config);
+  EXPECT_EQ(unused_keys(loaded, spec, HasValidation::no).size(), 5u);
+  EXPECT_THAT(unused_keys(loaded, spec, HasValidation::yes), IsEmpty());
+}
+
+TEST(UnusedKeys, of_other_models_are_told) {
+  EXPECT_THAT(unused({"model.kind=bert", "model.classes=3"}), ElementsAre("model.classes"));
+  EXPECT_THAT(unused({"model.kind=vit", "model.vocab=300", "model.seq=64", "model.tied=true",
+                      "train.head_chunk=4096", "data.document_boundaries=isolate"}),
+              UnorderedElementsAre("model.vocab", "model.seq", "model.tied", "train.head_chunk",
+                                   "data.document_boundaries"));
+  // As a run's own config.yaml has them, filled in.
+  EXPECT_THAT(unused({"model.layers=3", "model.decoder_layers=3", "model.classes=2"}), IsEmpty());
+}
+
+TEST(UnusedKeys, of_masters_chats_and_strict_sums_are_told) {
+  EXPECT_THAT(unused({"recipe.base=fp32", "optim.master=bf16_sr"}), ElementsAre("optim.master"));
+  EXPECT_THAT(unused({"recipe.base=bf16", "optim.master=bf16_sr"}), IsEmpty());
+  EXPECT_THAT(unused({"data.chat.template=none", "data.chat.role=who"}),
+              ElementsAre("data.chat.role"));
+  const std::vector<std::string> strict = {"parallel.ranks=2", "parallel.strict=true"};
+  EXPECT_THAT(unused({strict[0], strict[1], "parallel.reduce=bf16"}),
+              ElementsAre("parallel.reduce"));
+  EXPECT_THAT(unused({strict[0], strict[1], "parallel.reduce=f32"}), IsEmpty());
+  EXPECT_THAT(unused(strict), IsEmpty());
+}
+
 // So that a run's own config.yaml, in which every key stands, brings none.
 TEST(UnusedKeys, what_is_at_its_default_is_none_of_them) {
   EXPECT_THAT(unused({"recipe.scaling=auto", "recipe.gradient_rounding=near", "optim.momentum=0.9",
@@ -110,13 +141,15 @@ TEST(UnusedKeys, what_is_at_its_default_is_none_of_them) {
 }
 
 TEST(UnusedKeys, are_told_with_their_place_and_what_they_lack) {
-  const LoadedConfig loaded =
-      parse_config("data: {images: {pad: 4}}\n", "a.yaml", {"model.kind=vit"});
+  const LoadedConfig loaded = parse_config("data: {images: {pad: 4}}\noptim: {state_m: f32+x}\n",
+                                           "a.yaml", {"model.kind=vit"});
   std::vector<std::string> said;
   tell_unused(loaded, model_from_config(posix_files(), loaded.config), {},
               Log([&](LogLevel, const std::string& text) { said.push_back(text); }));
   EXPECT_THAT(said, ElementsAre("a.yaml:1: data.images.pad = 4 has no effect without "
-                                "data.images.crop: random"));
+                                "data.images.crop: random",
+                                "a.yaml:2: optim.state_m = f32+x: +x has no effect without a "
+                                "format in eight bits"));
 }
 
 TEST(UnusedKeys, a_separator_of_documents_is_for_text_alone) {
