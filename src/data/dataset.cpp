@@ -179,7 +179,7 @@ class Opener {
       tell_unread(folder, found, unread, options_.log);
     };
     const UnreadFiles others{.n = std::ssize(contents.texts) - texts->n_texts,
-                             .why = "are not UTF-8 text"};
+                             .why = "are damaged or no UTF-8 text"};
     if (texts->n_texts > 0) {
       tell({others,
             {.n = std::ssize(shards), .why = "are token shards beside text", .names = shards}});

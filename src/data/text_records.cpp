@@ -210,8 +210,10 @@ class Reader {
     add(std::move(record));
   }
 
-  // Of two texts that are labelled together one may be empty.
+  // Of two texts that are labelled together one may be empty; of a source and a target their reader
+  // tells.
   bool lacks_text(const TextRecord& record) const {
+    if (labels_ == ReadLabels::none && record.second) return false;
     const bool are_apart = labels_ == ReadLabels::partners || labels_ == ReadLabels::none;
     const bool lacks_second = !record.second || stripped(*record.second).empty();
     if (stripped(record.first).empty()) return are_apart || lacks_second;

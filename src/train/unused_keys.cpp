@@ -198,8 +198,10 @@ constexpr Need kNeeds[] = {
     {"data.tokenizer", "a model that reads text", [](const Facts& f) { return f.reads_text; }},
     {"data.token_bytes", "shards of tokens",
      [](const Facts& f) {
-       return are_token_shards(posix_files(), f.config.data.train) ||
-              are_token_shards(posix_files(), f.config.data.val);
+       const auto are_shards = [](const std::vector<std::string>& paths) {
+         return !paths.empty() && are_token_shards(posix_files(), paths);
+       };
+       return are_shards(f.config.data.train) || are_shards(f.config.data.val);
      }},
     {"data.document_boundaries", "a model that reads text",
      [](const Facts& f) { return f.reads_text; }},
@@ -246,7 +248,7 @@ constexpr Need kNeeds[] = {
     {"model.images", "a model that sees pictures", [](const Facts& f) { return f.sees_pictures; }},
     {"train.head_chunk", "a model that reads text", [](const Facts& f) { return f.reads_text; }},
     {"train.eval_every", "validation data (data.val, data.val_fraction) or train.sample_prompts",
-     [](const Facts& f) { return evaluates(f) || samples(f); }},
+     [](const Facts& f) { return f.config.train.eval_every == 0 || evaluates(f) || samples(f); }},
     {"train.eval_bytes", kValidation, evaluates},
     {"train.eval_rows", kValidation, evaluates},
     {"train.keep_best", kValidation, evaluates},

@@ -107,7 +107,8 @@ TEST(LabelledText, a_bad_line_is_told_and_nothing_else_is_lost) {
                   " --set train.steps=1 --set data.val_fraction=0");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_THAT(outcome.err, HasSubstr("t.tsv:12 is left out: expected 3 fields, got 2"));
-  EXPECT_THAT(outcome.err, HasSubstr("t.tsv:13 is left out: expected a label, got none"));
+  EXPECT_THAT(outcome.err,
+              HasSubstr("t.tsv:13 is left out: expected a label, got '-1', which is none"));
   EXPECT_THAT(outcome.err, HasSubstr("11 training and 0 validation samples"));
 }
 

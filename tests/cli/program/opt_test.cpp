@@ -132,7 +132,7 @@ TEST(OptRun, tells_all_that_does_not_fit) {
       {{{"x", x}, {"w", array<int32_t>("<i4", {4, 3}, std::vector<int32_t>(12))}},
        "",
        "'w': expected type one of <f2 <f4 <f8 for f32[4,3], got <i4"},
-      {{{"x", x}, {"w", w}}, " --ranks 2", "--run: expected --ranks 1, got 2"},
+      {{{"x", x}, {"w", w}}, " --ranks 2", "--ranks: expected it with --passes"},
       {{{"x", x}, {"w", w}}, " --target cpu", "--target excludes --run"},
   };
   for (const auto& [arrays, more, error] : cases) {

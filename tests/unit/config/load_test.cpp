@@ -199,7 +199,7 @@ TEST(Config, resolved_file_parses_back_to_the_same_configuration) {
       "e5m2}}}\n",
       "optim: {lr: 0.1, eps: 1.0e-30, betas: [0.333333333333333314829616256247, 0]}\n",
       "data: {train: [\"null\", \"~\", \"a: b\", \"\", \"\\t\"], shuffle: false}\n",
-      "model: {kind: gpt2, rope_scaling: {type: llama3, factor: 8}}\ntrain: {memory_budget: 3 "
+      "model: {kind: olmo, rope_scaling: {type: llama3, factor: 8}}\ntrain: {memory_budget: 3 "
       "KiB}\n"};
   for (const std::string& text : texts) {
     const RunConfig config = parse_config(text, "run.yaml").config;

@@ -138,7 +138,7 @@ TEST(Dataset, a_folder_stands_for_its_readable_text_sorted_and_recursive) {
   const Dataset data = open({.train = {folder.path()}, .val_fraction = 0, .log = log});
   const std::string all = "[data] '" + folder.path() + "': ";
   EXPECT_EQ(told, (std::vector<std::string>{
-                      all + "2 of 8 files are not read, as they are not UTF-8 text",
+                      all + "2 of 8 files are not read, as they are damaged or no UTF-8 text",
                       all + "1 of 8 files are not read, as they are token shards beside text (" +
                           (folder / "shard.bin") + ")",
                       all + "1 symbolic links are not followed"}));

@@ -116,8 +116,8 @@ TEST_F(TokenCacheTest, gives_what_memory_gives) {
     }
   }
   EXPECT_TRUE(warnings_.empty());
-  const std::string unread =
-      "[data] '" + (folder_ / "texts") + "': 1 of 3 files are not read, as they are not UTF-8 text";
+  const std::string unread = "[data] '" + (folder_ / "texts") +
+                             "': 1 of 3 files are not read, as they are damaged or no UTF-8 text";
   EXPECT_EQ(unread_, std::vector<std::string>(5, unread));
 }
 

@@ -30,6 +30,7 @@ struct UnusedCase {
 };
 
 TEST(UnusedKeys, are_those_that_lack_what_they_are_for) {
+  const test::ScratchFolder folder;
   const std::vector<std::string> texts = {"model.kind=bert", "model.head=classes"};
   const std::vector<std::string> pairs = {"model.kind=bert", "model.head=embeddings"};
   const UnusedCase cases[] = {
@@ -77,7 +78,7 @@ TEST(UnusedKeys, are_those_that_lack_what_they_are_for) {
       {"parallel.reduce=e4m3", {"parallel.ranks=2"}},
       {"parallel.transport=nccl", {"parallel.ranks=2"}},
       {"parallel.strict=true", {"parallel.ranks=2"}},
-      {"data.token_bytes=4", {"data.train=[a.bin]"}},
+      {"data.token_bytes=4", {"data.train=[" + folder.put("a.bin", "0000") + "]"}},
       {"lora.alpha=8", {}}};
   for (const UnusedCase& c : cases) {
     SCOPED_TRACE(c.key);
