@@ -85,8 +85,10 @@ class Watched:
 
 
 def _kept(value):
-    """What a later value is compared with: a list may change where it stands, and tensors are not compared."""
-    return id(value) if isinstance(value, torch.Tensor) else tuple(value) if isinstance(value, list) else value
+    """What a later value is compared with: a list and a number of the host may change where they stand; other tensors are not compared."""
+    if isinstance(value, torch.Tensor):
+        return value.item() if value.numel() == 1 and value.device.type == "cpu" else id(value)
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _check_in_f32(beta: float) -> None:

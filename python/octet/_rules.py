@@ -43,6 +43,9 @@ class _Momentum(torch.optim.Optimizer):
             self.param_groups.pop()
             raise
 
+    def __getstate__(self):
+        raise Error("[optimizer] expected state_dict() to be stored, got the optimizer itself")
+
     def _check_group(self, group):
         check_keys(group, _OF_ALL, self.defaults)
         check_numbers(group)

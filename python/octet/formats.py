@@ -130,27 +130,29 @@ def quantize(x, format: str = "e4m3", granularity: str = "tensor", *, expand: bo
     return Quantized(*as_given, format, granularity, moment, math, nonfinite)
 
 
-def dequantize(q, scale=None, *, meta=None, format: str = "e4m3", granularity: str = "tensor", moment: str = "m",
-               math: str = "exact", out=None):
+def dequantize(q, scale=None, *, meta=None, format: str | None = None, granularity: str | None = None, moment: str | None = None,
+               math: str | None = None, out=None):
     """The values of what quantize() gave, as float32: codes * scale, rounded once, or the inverse of the expansion.
 
-    q: a Quantized; or codes, with `scale` or `meta` and the same choices as quantize() took.
+    q: a Quantized, which says how; or codes, with `scale` or `meta` and the same choices as quantize() took, of which there are the same
+       where None is given.
     out: a float32 array of the codes' shape that is written in place of a new one. Raises octet.Error.
     """
+    texts = {"format": format, "granularity": granularity, "moment": moment, "math": math}
+    _expect_texts(**{name: value for name, value in texts.items() if value is not None})
     if not isinstance(q, Quantized):
+        how = {name: _USUAL[name] if value is None else value for name, value in texts.items()}
         if (scale is None) == (meta is None):
             raise Error("[formats] expected codes with scale or with meta, got "
                         + ("neither" if scale is None else "both"))
-        _expect_of_expansion(meta is not None, moment, math)
-        q = Quantized(q, scale, meta, format, granularity, moment, math)
+        _expect_of_expansion(meta is not None, how["moment"], how["math"])
+        q = Quantized(q, scale, meta, **how)
     else:
         for name, value in (("scale", scale), ("meta", meta)):
             if value is not None:
                 raise Error(f"[formats] {name}: expected none beside a Quantized, which has its own, got {type(value).__name__}")
-        texts = {"format": format, "granularity": granularity, "moment": moment, "math": math}
-        _expect_texts(**texts)
         for name, value in texts.items():
-            if value not in (_USUAL[name], getattr(q, name)):
+            if value not in (None, getattr(q, name)):
                 raise Error(f"[formats] {name}: expected {getattr(q, name)}, as the Quantized says, or none, got {value}")
     place = _place_of(q.codes)
     codes = place.read(q.codes)

@@ -189,6 +189,7 @@ def test_inputs_are_read_where_they_lie_and_never_changed():
      "scale: expected none beside a Quantized, which has its own, got ndarray"),
     (lambda: formats.dequantize(formats.quantize([[1.0]]), meta=np.ones((2, 1), np.uint32)), "meta: expected none beside a Quantized"),
     (lambda: formats.dequantize(formats.quantize([[1.0]]), format="e5m2"), "format: expected e4m3, as the Quantized says, or none, got e5m2"),
+    (lambda: formats.dequantize(formats.quantize([[1.0]], "e5m2"), format="e4m3"), "format: expected e5m2, as the Quantized says, or none, got e4m3"),
     (lambda: formats.dequantize(formats.quantize([[1.0]]), format=np.ones(2)), "format: expected a text, got ndarray"),
     (lambda: formats.dequantize(np.zeros((1, 1), np.uint8)), "expected codes with scale or with meta"),
     (lambda: formats.dequantize(np.zeros((4, 4), np.uint8), np.ones((3, 1), np.float32)), "scale|expected"),

@@ -287,9 +287,20 @@ def test_a_stored_state_is_copied_and_read_safely():
     optimizer.step()
     assert optimizer.state[p]["step"] == 2
     assert all(torch.equal(kept["state"][0][key], stored["state"][0][key]) for key in kept["state"][0])
-    for copied in (copy.deepcopy, pickle.dumps):
-        with pytest.raises(octet.Error, match=r"expected state_dict\(\) to be stored"):
-            copied(optimizer)
+    for one in (optimizer, octet.optim.SGD([parameter()], lr=0.1)):
+        for copied in (copy.deepcopy, pickle.dumps):
+            with pytest.raises(octet.Error, match=r"expected state_dict\(\) to be stored"):
+                copied(one)
+
+
+def test_a_number_that_is_a_tensor_of_the_host_is_looked_at_each_step():
+    p = parameter()
+    optimizer = octet.optim.AdamW([p], lr=torch.tensor(1e-3))
+    p.grad = torch.ones_like(p)
+    optimizer.step()
+    optimizer.param_groups[0]["lr"].fill_(-1.0)
+    with pytest.raises(octet.Error, match="lr: expected"):
+        optimizer.step()
 
 
 def test_parameters_without_elements_go_along():
