@@ -119,7 +119,7 @@ def exchange(optimizer, net, mesh):
     fsdp_utils.fsdp2_switch_optimizer_parameters(optimizer, mapping)
 
 
-def check_exchanged_parameters(mesh, rank, make, had_steps=False):
+def check_exchanged_parameters(mesh, rank, make, had_steps=False, is_exact=True):
     """An optimizer whose parameters are exchanged for sharded ones trains as one that is made afterwards."""
     losses = []
     for is_exchanged in (True, False):
@@ -144,7 +144,8 @@ def check_exchanged_parameters(mesh, rank, make, had_steps=False):
             optimizer.zero_grad()
             losses.append(float(loss.detach()))
         assert sorted(map(len, (optimizer.state[p] for p in net.parameters() if p in optimizer.state)))[0] > 0
-    assert losses[:STEPS] == losses[STEPS:] and losses[STEPS - 1] < 0.9 * losses[0], losses
+    are_equal = all(abs(a - b) <= (0 if is_exact else 1e-3 * a) for a, b in zip(losses[:STEPS], losses[STEPS:]))
+    assert are_equal and losses[STEPS - 1] < 0.9 * losses[0], losses
     return losses[:STEPS]
 
 
@@ -152,10 +153,12 @@ def check_exchanges(mesh, rank):
     theirs = check_exchanged_parameters(mesh, rank, lambda net: torch.optim.AdamW(net.parameters(), lr=1e-3))
     for options in ({"state": "f32"}, {"state": "e4m3+x", "clip": 10.0}, {"state": "e4m3_sr+x"}):
         ours = check_exchanged_parameters(
-            mesh, rank, lambda net, options=options: octet.optim.AdamW(net.named_parameters(), lr=1e-3, **options))
+            mesh, rank, lambda net, options=options: octet.optim.AdamW(net.named_parameters(), lr=1e-3, **options),
+            is_exact=options["state"] == "f32")
         if options["state"] == "f32":
             assert all(abs(a - b) < 1e-4 * a for a, b in zip(theirs, ours)), (theirs, ours)
-    check_exchanged_parameters(mesh, rank, lambda net: octet.optim.AdamW(net.named_parameters(), lr=1e-3), had_steps=True)
+    check_exchanged_parameters(mesh, rank, lambda net: octet.optim.AdamW(net.named_parameters(), lr=1e-3), had_steps=True,
+                               is_exact=False)
 
 
 def work(rank, folder):
@@ -163,9 +166,11 @@ def work(rank, folder):
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/ranks", rank=rank, world_size=RANKS)
     try:
         mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (RANKS,))
-        # Without a norm, or with one below the clip, elements do not know of each other but in groups of 8-bit states.
+        # Without a norm elements do not know of each other but in groups of 8-bit states, whose amax rounds by bits that are drawn by the
+        # place in the shard.
         check_sharded_run(mesh, rank, {"state": "f32"}, torch.float32, -1, True)
-        check_sharded_run(mesh, rank, {"state": "e4m3+x", "clip": 1e9}, torch.bfloat16, -1, True)
+        check_sharded_run(mesh, rank, {"state": "bf16", "clip": 1e9}, torch.bfloat16, -1, True)
+        check_sharded_run(mesh, rank, {"state": "e4m3+x", "clip": 1e9}, torch.bfloat16, -1, False)
         check_sharded_run(mesh, rank, {"state": "e4m3+x", "master": "bf16_sr"}, torch.bfloat16, 4, False)
         check_sharded_run(mesh, rank, {"state": "e4m3+x", "clip": 1.0}, torch.float32, 4, False)
         check_training(mesh, rank)
