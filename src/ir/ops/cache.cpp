@@ -29,8 +29,9 @@ Results infer_cache_write(const Attrs& attrs, Types in) {
   return {moved(cache, cache.shape)};
 }
 
-// Truth of each row behind which another has its position, over x's shape.
-ValueId is_written_over(Builder& b, ValueId positions, const Shape& of_x) {
+// Truth, over x's shape, of each row behind which another has its position.
+ValueId is_written_over(Builder& b, ValueId positions, ValueId x) {
+  const Shape of_x = b.shape(x);  // a copy: the graph grows
   const Shape pairs = {of_x[0], of_x[0]};
   const ValueId same =
       b.equal(b.broadcast(positions, pairs, {0}), b.broadcast(positions, pairs, {1}));
@@ -53,7 +54,7 @@ Values decompose_cache_write(Builder& b, const Node& node) {
     const ValueId at = b.slice(node.in(CacheWrite::positions), 0, i * n, n);
     const ValueId old = b.slice(cache, 0, i * a.capacity, a.capacity);
     const ValueId given = b.slice(x, 0, i * n, n);
-    const ValueId is_over = is_written_over(b, at, b.shape(given)), none = b.fill_like(given, 0);
+    const ValueId is_over = is_written_over(b, at, given), none = b.fill_like(given, 0);
     const ValueId added = b.select(is_over, none, given);
     const ValueId ones = b.select(is_over, none, b.fill_like(given, 1));
     const ValueId count = b.emit1(OpCode::scatter_add, rows, {ones, at});
