@@ -25,8 +25,9 @@ bool is_train_key(std::string_view key) {
 // A boolean, or 0 and 1 in its place.
 std::optional<bool> truth_of(const OrderedJson& value) {
   if (value.is_boolean()) return value.get<bool>();
-  if (value == 0 || value == 1) return value == 1;
-  return std::nullopt;
+  const double number = value.is_number() ? value.get<double>() : -1;
+  if (number != 0 && number != 1) return std::nullopt;
+  return number == 1;
 }
 
 bool says_whether_trained(std::string_view key, const OrderedJson& value) {

@@ -208,6 +208,7 @@ std::vector<std::string> unread_keys(const ChatTemplate& chat, const OrderedJson
     std::erase_if(keys, [&](const ExtraKey& key) { return differences.reads({key}); });
   }
   std::vector<std::string> names;
+  names.reserve(keys.size());
   for (const ExtraKey& key : keys) names.push_back(name_of(key));
   return names;
 }

@@ -120,11 +120,11 @@ TEST(TextRecords, without_a_text_or_with_a_hidden_label_are_left_out) {
               ElementsAre("[data] :2 is left out: expected a text, got an empty one",
                           "[data] :4 is left out: expected a label, got '-1', which is none",
                           "[data] 2 lines are left out in all"));
-  // Of two texts one may be empty, but not of a source and its target.
+  // Of two texts one may be empty; of an empty source or target their reader tells.
   EXPECT_THAT(read(folder, "b.tsv", "premise\thypothesis\tlabel\na\t\t1\n\t\t1\n").records,
               ElementsAre("a||1|:2"));
   EXPECT_THAT(read(folder, "c.tsv", "source\ttarget\na\tb\nc\t\n", {}, ReadLabels::none).records,
-              ElementsAre("a|b||:2"));
+              ElementsAre("a|b||:2", "c|||:3"));
 }
 
 TEST(TextRecords, columns_of_one_name_are_refused) {
