@@ -53,6 +53,7 @@ std::vector<DataEntry> find_entries(const Files& files, const RunConfig& config,
 TokenStream join_entries(const std::vector<DataEntry>& entries) {
   if (entries.size() == 1 && entries.front().weight == 1) return entries.front().stream;
   std::vector<std::pair<TokenStream, double>> streams;
+  streams.reserve(entries.size());
   for (const DataEntry& entry : entries) streams.emplace_back(entry.stream, entry.weight);
   return TokenStream::weighted(streams);
 }
