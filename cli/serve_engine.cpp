@@ -184,11 +184,11 @@ void ServeEngine::start(size_t entry, std::unique_ptr<Running> text) {
 void ServeEngine::start_waiting() {
   for (size_t entry = 0; entry < running_.size() && !waiting_.empty(); ++entry) {
     if (running_[entry]) continue;
-    const std::shared_ptr<ServeReply> reply = waiting_.front().reply;
+    Waiting next = std::move(waiting_.front());
+    waiting_.pop_front();
+    const std::shared_ptr<ServeReply> reply = next.reply;
     try {
-      auto text = std::make_unique<Running>(std::move(waiting_.front()));
-      waiting_.pop_front();
-      start(entry, std::move(text));
+      start(entry, std::make_unique<Running>(std::move(next)));
     } catch (const std::exception& thrown) {  // memory ran out: of this text alone
       reply->fail({.status = 500, .message = error_of(thrown).what()});
     }
