@@ -147,8 +147,15 @@ class Measured:
     def changed(self, before, after):
         return before / after if self.entry.criterion.kind == "times" else after - before
 
-    def verdict(self):
-        found = [self.of(variant) for variant in self.entry.variants]
+    def verdicts(self):
+        """By variant; those whose order or ratio is judged have one together."""
+        variants = self.entry.variants
+        if self.entry.criterion.kind in ("ordered", "times"):
+            return dict.fromkeys(variants, self.verdict(variants))
+        return {variant: self.verdict((variant,)) for variant in variants}
+
+    def verdict(self, variants):
+        found = [self.of(variant) for variant in variants]
         if None in found:
             return "not measured as a whole"
         criterion = self.entry.criterion
@@ -199,6 +206,13 @@ class Measured:
         return all(one[3] is not None for one in found)
 
 
+def verdict_text(verdicts):
+    """One for all where they are the same."""
+    if len(set(verdicts.values())) == 1:
+        return next(iter(verdicts.values()))
+    return ", ".join(f"{variant} {verdict}" for variant, verdict in verdicts.items())
+
+
 def measurements(folder, entry):
     rows = read_rows(folder, entry)
     keys = dict.fromkeys((row["budget"], row["device"]) for row in rows)
@@ -239,7 +253,7 @@ def section(folder, entry):
             rows.append(["published", row.row, number(entry, row.baseline), f"`{variant}`", number(entry, value),
                          change_text(entry, row.baseline / value if is_times(entry) else value - row.baseline), ""])
     for (budget, device), measured in measurements(folder, entry).items():
-        verdict = measured.verdict()
+        verdicts = measured.verdicts()
         where = f"`{budget}`, {device} ({measured.processor}), {seeds_text(measured.seeds)}"
         for variant in entry.variants:
             found = measured.of(variant)
@@ -248,7 +262,7 @@ def section(folder, entry):
             before, after, change, error, _ = found
             text = change_text(entry, change) + ("" if error is None else f" +- {number(entry, error)}")
             rows.append([where, f"`{entry.metric}`, {measured.n_rows} rows", number(entry, before), f"`{variant}`", number(entry, after), text,
-                         verdict])
+                         verdicts[variant]])
             where = ""
     if not measurements(folder, entry):
         rows.append(["ours", "", "", "", "", "", "not measured"])
@@ -301,7 +315,7 @@ def render(args):
 def list_entries(args):
     for entry in ENTRIES:
         found = measurements(args.results, entry)
-        states = [f"{budget} on {device}, {seeds_text(one.seeds)}: {one.verdict()}" for (budget, device), one in found.items()]
+        states = [f"{budget} on {device}, {seeds_text(one.seeds)}: {verdict_text(one.verdicts())}" for (budget, device), one in found.items()]
         print(f"{entry.name:20} {entry.source.split(',')[0]}, table {entry.table}: {'; '.join(states) or 'not measured'}")
     return 0
 
