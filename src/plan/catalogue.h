@@ -43,8 +43,9 @@ struct LaunchArgs {
   // where none begins.
   uint32_t begins_collective_group = 0;
   bool ends_collective_group = false, is_second_phase = false;
-  // The next launch is of the same row and types, and neither touches what the other writes: the
-  // back end may wait for it and launch both as one.
+  // The next launch is of the same row and types, and neither touches what the other writes, or it
+  // is the next of a chain (plan/joined_launches.h): the back end may wait for it and launch both
+  // as one.
   bool joins_next = false;
 };
 

@@ -1,6 +1,10 @@
 #include "plan/joined_launches.h"
 
 #include <algorithm>
+#include <limits>
+
+#include "plan/kernel_row.h"
+#include "plan/views.h"
 
 namespace octet {
 namespace {
@@ -23,6 +27,7 @@ class Access {
 };
 
 bool may_be_one(const Graph& graph, const PlanStep& step, const PlanStep& next) {
+  if (step.chains_next || next.chains_next || !next.chain_kernel.empty()) return false;
   const Node &a = graph.node(step.node), &b = graph.node(next.node);
   return step.kernel.may_join && next.kernel.may_join && step.kernel.row == next.kernel.row &&
          a.op == b.op && step.is_second_phase == next.is_second_phase &&
@@ -30,7 +35,79 @@ bool may_be_one(const Graph& graph, const PlanStep& step, const PlanStep& next) 
          step.scratch < 0 && next.scratch < 0;
 }
 
+// Where values are read: the steps of an order that read each, by its root.
+class Readers {
+ public:
+  Readers(const Graph& graph, const ById<NodeId>& order)
+      : graph_(graph), last_(graph.values.size(), -1) {
+    for (int step = 0; step < static_cast<int>(order.size()); ++step) {
+      for (const ValueId id : graph.node(order[step]).operands) {
+        if (id != kNoValue) add(id, step);
+      }
+    }
+    for (const GraphOutput& output : graph.outputs) {
+      if (output.updates == kNoValue) add(output.value, kNever);
+    }
+  }
+  // True if none but steps up to `last` read it.
+  bool end_by(ValueId id, int last) const { return last_[view_root(graph_, id)] <= last; }
+
+ private:
+  static constexpr int kNever = std::numeric_limits<int>::max();
+
+  void add(ValueId id, int step) {
+    const ValueId root = view_root(graph_, id);
+    last_[root] = std::max(last_[root], step);
+  }
+
+  const Graph& graph_;
+  ById<int> last_;
+};
+
+bool updates_input(const Graph& graph, ValueId id) {
+  return std::ranges::any_of(graph.outputs, [&](const GraphOutput& output) {
+    return output.value == id && output.updates != kNoValue;
+  });
+}
+
 }  // namespace
+
+std::vector<StepChain> find_chains(const Graph& graph, const ById<NodeId>& order,
+                                   const ById<KernelChoice>& kernels, const Target& target) {
+  const int n = static_cast<int>(order.size());
+  const auto has_kernel = [&](int step) {
+    const KernelRow* row = kernels[step].row;
+    return row != nullptr && row->chain_kernel != nullptr;
+  };
+  const Readers readers(graph, order);
+  const auto is_inner = [&](int step, int last) {
+    return std::ranges::all_of(graph.node(order[step]).results, [&](ValueId id) {
+      return id == kNoValue || (readers.end_by(id, last) && !updates_input(graph, id));
+    });
+  };
+  // The kernel of the steps from `first` to `last`; empty where they are no chain.
+  const auto kernel_of = [&](int first, int last) -> std::string_view {
+    std::vector<RowStep> steps;
+    for (int i = first; i <= last; ++i) {
+      const bool has_scratch =
+          kernels[i].scratch_bytes > 0 && i < last;  // of the launch: the last's
+      if (kernels[i].row == nullptr || has_scratch) return {};
+      steps.push_back({{graph, graph.node(order[i]), target}, kernels[i].row, is_inner(i, last)});
+    }
+    return kernels[last].row->chain_kernel(steps);
+  };
+  std::vector<StepChain> chains;
+  for (int first = 0; first < n;) {
+    StepChain found{first, first, {}};
+    const int longest = std::min(first + static_cast<int>(kMaxChained), n) - 1;
+    for (int last = longest; last > first && found.kernel.empty(); --last) {
+      if (has_kernel(last)) found = {first, last, kernel_of(first, last)};
+    }
+    if (!found.kernel.empty()) chains.push_back(found);
+    first = (found.kernel.empty() ? first : found.last) + 1;
+  }
+  return chains;
+}
 
 std::vector<bool> find_joined(const Plan& plan) {
   std::vector<bool> joined(plan.steps.size(), false);
@@ -41,6 +118,7 @@ std::vector<bool> find_joined(const Plan& plan) {
         i > 0 && run.size() < kMaxJoined &&
         may_be_one(plan.graph, plan.steps[i - 1], plan.steps[i]) &&
         std::ranges::none_of(run, [&](const Access& other) { return mine.depends_on(other); });
+    if (i > 0 && plan.steps[i - 1].chains_next) joined[i - 1] = true;
     if (joins) {
       joined[i - 1] = true;
     } else {

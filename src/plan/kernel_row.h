@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -18,6 +19,16 @@ struct RowFacts {
   bool constant_scale = false;  // reads a scale of its result from the graph, not from memory
 };
 
+struct KernelRow;
+// A step of a plan, as a row is asked about steps that would be one launch.
+struct RowStep {
+  NodeView view;
+  const KernelRow* row;
+  // Nobody but these steps reads what it makes, and none of it is a state's next value: one launch
+  // need not store it.
+  bool is_inner;
+};
+
 struct KernelRow {
   OpCode op;
   std::string_view name;  // unique within the op and back end
@@ -29,6 +40,10 @@ struct KernelRow {
   double factor = 1;  // of cost(), beside other rows of the op that are no generic ones
   // The row that does the work of this one for a node, with other types; nullptr: the row itself.
   const KernelRow* (*runs_on)(const NodeView& view) = nullptr;
+  // The kernel that makes neighbouring steps, the last of which has this row, in one launch, where
+  // each may read what those before it make (plan/joined_launches.h); empty: there is none.
+  // nullptr: never.
+  std::string_view (*chain_kernel)(std::span<const RowStep> steps) = nullptr;
 };
 
 // For `applies` and `may_join`: whatever the node.

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "ir/op_def.h"
 #include "ir/print.h"
+#include "plan/joined_launches.h"
 #include "plan/offsets.h"
 #include "plan/schedule.h"
 #include "plan/streams.h"
@@ -90,6 +91,8 @@ class Planner {
                                 [&](NodeId n) { return is_view(plan_.graph, node(n)); }),
                  order_.end());
     ends_ = ends_of_use(plan_.graph, order_);
+    choose_kernels();
+    keep_chains_apart();
     find_last_uses();
     find_gradients();
     place_inputs();
@@ -98,6 +101,7 @@ class Planner {
     for (int arena = 0; arena < kArenaCount; ++arena)
       plan_.arena_bytes[arena] = layout_.arena_bytes[arena];
     assign_offsets();
+    mark_chains();
     add_streams(plan_, ends_);
     verify_streams(plan_);
     return std::move(plan_);
@@ -109,6 +113,20 @@ class Planner {
   int64_t& offset_of(ValueId id) { return plan_.offset_of[id]; }
   int end_of(int step) const { return ends_[step]; }
   ValueId root(ValueId id) const { return view_root(plan_.graph, id); }
+
+  void keep_chains_apart() {
+    chains_ = find_chains(plan_.graph, order_, kernels_, catalogue_.target());
+    for (const StepChain& chain : chains_) {
+      for (int step = chain.first; step <= chain.last; ++step)
+        ends_[step] = std::max(ends_[step], chain.last);
+    }
+  }
+  void mark_chains() {
+    for (const StepChain& chain : chains_) {
+      for (int step = chain.first; step < chain.last; ++step) plan_.steps[step].chains_next = true;
+      plan_.steps[chain.last].chain_kernel = chain.kernel;
+    }
+  }
 
   // By root value: the last step that reads it or any view of it.
   void find_last_uses() {
@@ -154,17 +172,13 @@ class Planner {
   void plan_step(int step) {
     const NodeId id = order_[step];
     const Node& n = node(id);
-    const auto choice = choose(n);
-    if (!choice) {
-      throw Error(ErrorCode::invalid_argument, "[plan] no kernel for node {}: {}", id,
-                  print(plan_.graph, n));
-    }
-    PlanStep plan_step{.node = id, .kernel = *choice, .scratch = -1};
+    const KernelChoice& choice = kernels_[step];
+    PlanStep plan_step{.node = id, .kernel = choice, .scratch = -1};
     for (size_t i = 0; i < n.results.size(); ++i) {
       if (n.results[i] != kNoValue) place_result(step, n, i);
     }
-    add_bytes(0, choice->scratch_bytes, choice->name);
-    if (choice->scratch_bytes > 0) {
+    add_bytes(0, choice.scratch_bytes, choice.name);
+    if (choice.scratch_bytes > 0) {
       plan_step.scratch = static_cast<int>(plan_.buffers.size());
       plan_.buffers.push_back({.name = fmt::format("scratch of node {}", id),
                                .role = MemoryRole::workspace,
@@ -172,7 +186,7 @@ class Planner {
                                .dtype = Dtype::u8,
                                .arena = Arena::transient,
                                .offset = 0,
-                               .bytes = choice->scratch_bytes,
+                               .bytes = choice.scratch_bytes,
                                .first_step = step,
                                .last_step = end_of(step)});
     }
@@ -182,6 +196,17 @@ class Planner {
       buffer.last_step = std::max(buffer.last_step, end_of(step));
     }
     plan_.steps.push_back(std::move(plan_step));
+  }
+
+  void choose_kernels() {
+    for (const NodeId id : order_) {
+      auto choice = choose(node(id));
+      if (!choice) {
+        throw Error(ErrorCode::invalid_argument, "[plan] no kernel for node {}: {}", id,
+                    print(plan_.graph, node(id)));
+      }
+      kernels_.push_back(std::move(*choice));
+    }
   }
 
   // A kernel's refusal is told with the place in the model.
@@ -318,7 +343,9 @@ class Planner {
   const PlanOptions& options_;
   Plan plan_;
   ById<NodeId> order_;
-  ById<int> ends_;  // by step: the last one that its operands and results are in use at
+  ById<int> ends_;              // by step: the last one that its operands and results are in use at
+  ById<KernelChoice> kernels_;  // by step
+  std::vector<StepChain> chains_;
   ById<int> last_use_;
   std::map<ValueId, ValueId> aliased_input_;  // result -> the input that it updates
   std::set<ValueId> gradients_;

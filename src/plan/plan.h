@@ -58,6 +58,10 @@ struct PlanStep {
   // The second phase of a collective (KernelChoice::has_two_phases), its reduction: multiprocessors
   // are free there, where beside other kernels it would wait for them.
   bool is_second_phase = false;
+  // One launch makes this step and the next, which reads what this one makes: of a chain of steps
+  // (plan/joined_launches.h) all but the last, which names the kernel.
+  bool chains_next = false;
+  std::string_view chain_kernel = {};
 };
 
 // Names and offsets that all functions of a program share: persistent and step inputs are found

@@ -143,8 +143,13 @@ std::string program_text(const Plan& plan, Offsets offsets) {
                           offset_text(scratch.arena, scratch.offset, offsets));
     }
     text += stream_text(step);
-    if (!step.kernel.launches.empty())
+    if (step.chains_next) {
+      text += ", one launch with the next";
+    } else if (!step.chain_kernel.empty()) {
+      text += fmt::format(" launches {}", step.chain_kernel);
+    } else if (!step.kernel.launches.empty()) {
       text += fmt::format(" launches {}", fmt::join(step.kernel.launches, ", "));
+    }
     text += "\n";
   }
   return text;

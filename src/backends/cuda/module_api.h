@@ -10,11 +10,12 @@
 
 #include <stdint.h>
 
-#define OCTET_CUDA_API_VERSION 24
+#define OCTET_CUDA_API_VERSION 25
 #define OCTET_CUDA_API_SYMBOL "octet_cuda_api"
 #define OCTET_CUDA_HANDLE_BYTES 64
 #define OCTET_CUDA_NCCL_ID_BYTES 128
-#define OCTET_CUDA_MAX_JOINED 4  // launches that are made as one
+#define OCTET_CUDA_MAX_JOINED 4   // launches beside each other that are made as one
+#define OCTET_CUDA_MAX_CHAINED 5  // and one behind the other
 #define OCTET_CUDA_MAX_RANGES 32
 #define OCTET_CUDA_UNAVAILABLE 2
 
@@ -108,7 +109,8 @@ struct OctetCudaLaunch {
   uint8_t ends_run;     // the last of a run
   uint8_t is_finish;    // the second launch of one that brings data and computes with it
   // The next launch may be made with this one: of the same kind of kernel, and neither touches what
-  // the other writes. This one's addresses stay where they are until then.
+  // the other writes; or all up to the last are a chain (plan/joined_launches.h). This one's
+  // addresses stay where they are until then.
   uint8_t joins_next;
 };
 

@@ -44,13 +44,13 @@ inline RunConfig tiny_config(const ScratchFolder& folder,
   return parse_config(tiny_yaml(folder), "tiny.yaml", sets).config;
 }
 
-// The lines of metrics.jsonl without what depends on the clock.
+// The lines of metrics.jsonl without what depends on the clock and on the machine's power.
 inline std::vector<nlohmann::json> metrics(const std::string& run) {
   std::istringstream text(posix_files().read_text(run + "/metrics.jsonl"));
   std::vector<nlohmann::json> lines;
   for (std::string line; std::getline(text, line);) {
     lines.push_back(nlohmann::json::parse(line));
-    for (const char* key : {"tokens_per_s", "time_ms", "save_s", "save_stall_s"})
+    for (const char* key : {"tokens_per_s", "time_ms", "joules", "save_s", "save_stall_s"})
       lines.back().erase(key);
   }
   return lines;

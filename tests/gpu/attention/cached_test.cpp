@@ -76,6 +76,43 @@ TEST(CachedAttention, heads_that_share_keys_are_near_the_reference) {
   }
 }
 
+// Blocks of their own make the slices of a few rows' keys; of many rows one block makes all.
+TEST(CachedAttention, a_row_has_the_same_bits_among_few_and_among_many) {
+  OCTET_GPU_OR_SKIP(gpu);
+  constexpr int64_t kMany = 70, kKeys = 600, kHeadDim = 24;
+  const auto of = [](int64_t batch) {
+    using op_cases::tensor;
+    const AttentionAttrs a{.batch = batch,
+                           .q_len = 1,
+                           .kv_len = kKeys,
+                           .heads = 4,
+                           .kv_heads = 2,
+                           .head_dim = kHeadDim,
+                           .scale = 0.2};
+    const Shape q{batch, 4 * kHeadDim}, kv{batch * kKeys, 2 * kHeadDim};
+    return OpCase{.name = "attention",
+                  .op = OpCode::attention,
+                  .attrs = a,
+                  .operands = {tensor(q), tensor(kv), tensor(kv), op_cases::none(),
+                               op_cases::integers({batch}, op_cases::Fill::ids, kKeys)}};
+  };
+  for (const Dtype dtype : {Dtype::bf16, Dtype::f32}) {
+    Tensors many = op_cases::case_inputs(of(kMany), 3);
+    for (const int last : {599, 520, 300, 255, 3, -1}) {
+      many["in4"].assign(kMany, 5);
+      many["in4"][0] = last;
+      Tensors one = many;
+      for (auto& [name, values] : one) values.resize(values.size() / kMany);
+      const Tensors want = run_plan(op_cases::case_graph(of(kMany), dtype), many, *gpu);
+      for (const auto& [name, values] : run_plan(op_cases::case_graph(of(1), dtype), one, *gpu)) {
+        const auto& all = want.at(name);
+        EXPECT_TRUE(std::equal(values.begin(), values.end(), all.begin()))
+            << name << " of " << dtype_name(dtype) << " up to " << last;
+      }
+    }
+  }
+}
+
 // A bias for one token an entry, and for a prompt that would be tiles for tensor cores without one.
 TEST(CachedAttention, a_bias_is_near_the_reference) {
   OCTET_GPU_OR_SKIP(gpu);

@@ -14,13 +14,11 @@
 namespace octet::attention_joined_test {
 namespace {
 
-constexpr int64_t kCache = 16;
-
 struct Case {
   const char* name;
   int64_t batch;
   FrozenFormat weights;
-  int64_t head_dim;
+  int64_t head_dim, cache = 16;
 };
 
 ModelSpec small_llama(int64_t head_dim) {
@@ -56,12 +54,12 @@ class JoinedLaunches : public testing::TestWithParam<Case> {};
 TEST_P(JoinedLaunches, leave_the_bits_of_launches_one_by_one) {
   OCTET_GPU_OR_SKIP(gpu);
   const Case& c = GetParam();
-  const FunctionKey key{function::decode, {.batch = c.batch, .seq = 1, .cache = kCache}};
+  const FunctionKey key{function::decode, {.batch = c.batch, .seq = 1, .cache = c.cache}};
   ProgramOptions options;
   options.forward = forward_builder(resolved(small_llama(c.head_dim)));
   options.recipe_options.frozen = c.weights;
   options.freezes_parameters = c.weights != FrozenFormat::as_computed;
-  options.train = {.batch = c.batch, .seq = kCache};
+  options.train = {.batch = c.batch, .seq = c.cache};
   options.inference_only = true;
   Program program(options, *gpu->catalogue, {key});
   const Plan& plan = program.plan(key.name, key.size);
@@ -72,7 +70,8 @@ TEST_P(JoinedLaunches, leave_the_bits_of_launches_one_by_one) {
   const auto n = static_cast<size_t>(c.batch);
   std::vector<int32_t> tokens(n), positions(n);
   for (size_t i = 0; i < n; ++i)
-    tokens[i] = static_cast<int32_t>(i * 37 % 256), positions[i] = static_cast<int32_t>(i % kCache);
+    tokens[i] = static_cast<int32_t>(i * 37 % 256),
+    positions[i] = static_cast<int32_t>((i + 1) * 83 % c.cache);
 
   enum class How : uint8_t { joined, one_by_one };
   const auto logits = [&](How how) {
@@ -103,7 +102,9 @@ INSTANTIATE_TEST_SUITE_P(gpu, JoinedLaunches,
                                          Case{"one_text_e4m3", 1, FrozenFormat::e4m3, 64},
                                          Case{"two_texts_e4m3", 2, FrozenFormat::e4m3, 32},
                                          Case{"odd_heads", 1, FrozenFormat::as_computed, 20},
-                                         Case{"many_texts", 48, FrozenFormat::as_computed, 64}),
+                                         Case{"many_texts", 48, FrozenFormat::as_computed, 64},
+                                         Case{"shared_keys", 160, FrozenFormat::as_computed, 20},
+                                         Case{"slices", 3, FrozenFormat::as_computed, 20, 600}),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "compile/program.h"
 #include "infer/model_spec.h"
 #include "ir/op_def.h"
+#include "plan/report.h"
 #include "property/cuda_plans/small_llama.h"
 
 namespace octet::cuda_plans_joined_test {
@@ -47,9 +48,7 @@ FunctionKey decode(int64_t batch) {
   return {function::pick, {.batch = batch, .seq = 1, .cache = 16}};
 }
 
-const std::vector<std::string> kRows = {" rope rope", " cache_write cache_write"};
-const std::vector<std::string> kFewRows = {" gemm gemm gemm", " rope rope",
-                                           " cache_write cache_write", " gemm gemm"};
+const std::string kAttention = " rope rope cache_write cache_write attention";
 
 std::vector<std::string> twice(std::vector<std::string> of_a_layer) {
   const auto n = of_a_layer.size();
@@ -57,9 +56,51 @@ std::vector<std::string> twice(std::vector<std::string> of_a_layer) {
   return of_a_layer;
 }
 
-TEST(JoinedLaunches, of_a_decoded_token_are_its_projections_rotations_and_cache_writes) {
-  EXPECT_EQ(joined_runs(decode(1), FrozenFormat::as_computed), twice(kFewRows));
-  EXPECT_EQ(joined_runs(decode(1), FrozenFormat::e4m3), twice(kFewRows));
+// By the kernels of chains, in order.
+std::vector<std::string_view> chain_kernels(const Plan& plan) {
+  std::vector<std::string_view> kernels;
+  for (const PlanStep& step : plan.steps) {
+    if (!step.chain_kernel.empty()) kernels.push_back(step.chain_kernel);
+  }
+  return kernels;
+}
+
+TEST(JoinedLaunches, of_a_decoded_token_are_its_projections_and_all_of_attention) {
+  const auto runs = twice({" gemm gemm gemm", kAttention, " gemm gemm"});
+  EXPECT_EQ(joined_runs(decode(1), FrozenFormat::as_computed), runs);
+  EXPECT_EQ(joined_runs(decode(1), FrozenFormat::e4m3), runs);
+}
+// What only a chain reads may not lie where another of its blocks still reads or writes.
+TEST(JoinedLaunches, of_a_chain_lie_apart_until_it_ends) {
+  ProgramOptions options;
+  options.forward = forward_builder(resolved(test::small_llama()));
+  options.inference_only = true;
+  const FunctionKey key = decode(1);
+  Program program(options, gpu_catalogue(), {key});
+  const Plan& plan = program.plan(key.name, key.size);
+  EXPECT_EQ(chain_kernels(plan), (std::vector<std::string_view>{"cached_step", "cached_step"}));
+  for (size_t first = 0; first < plan.steps.size(); ++first) {
+    size_t last = first;
+    while (plan.steps[last].chains_next) ++last;
+    for (size_t i = first; i <= last; ++i) {
+      const Node& writer = plan.graph.node(plan.steps[i].node);
+      for (size_t j = first; j <= last; ++j) {
+        const Node& other = plan.graph.node(plan.steps[j].node);
+        for (const ValueId made : writer.results) {
+          for (const ValueId id : i == j ? writer.results : other.operands) {
+            if (made == kNoValue || id == kNoValue || id == made ||
+                writer.op == OpCode::cache_write)
+              continue;
+            EXPECT_FALSE(place_of(plan, made).overlaps(place_of(plan, id))) << made << " " << id;
+          }
+        }
+      }
+    }
+    first = last;
+  }
+  const std::string text = program_text(plan, Offsets::no);
+  EXPECT_NE(text.find(", one launch with the next\n"), std::string::npos);
+  EXPECT_NE(text.find(" launches cached_step\n"), std::string::npos);
 }
 // Kernels go by their row: what they are called says nothing.
 TEST(JoinedLaunches, go_by_row_and_not_by_name) {
@@ -76,8 +117,21 @@ TEST(JoinedLaunches, go_by_row_and_not_by_name) {
   EXPECT_EQ(find_joined(plan), joined);
   EXPECT_GT(std::ranges::count(joined, true), 0);
 }
+// Each slice of many keys has a block where there are few rows.
+TEST(JoinedLaunches, of_a_long_cache_have_blocks_for_slices_of_keys) {
+  ProgramOptions options;
+  options.forward = forward_builder(resolved(test::small_llama()));
+  options.inference_only = true;
+  const FunctionKey few{function::pick, {.batch = 1, .seq = 1, .cache = 600}};
+  const FunctionKey many{function::pick, {.batch = 256, .seq = 1, .cache = 600}};
+  Program program(options, gpu_catalogue(), {few, many});
+  EXPECT_EQ(chain_kernels(program.plan(few.name, few.size)),
+            std::vector<std::string_view>(2, "cached_slice_step, join_slices"));
+  EXPECT_EQ(chain_kernels(program.plan(many.name, many.size)),
+            std::vector<std::string_view>(2, "cached_step"));
+}
 TEST(JoinedLaunches, of_many_texts_leave_out_the_library_s_products) {
-  EXPECT_EQ(joined_runs(decode(64), FrozenFormat::as_computed), twice(kRows));
+  EXPECT_EQ(joined_runs(decode(64), FrozenFormat::as_computed), twice({kAttention}));
 }
 TEST(JoinedLaunches, of_long_prompts_are_cache_writes_alone) {
   const FunctionKey prefill{function::prefill, {.batch = 16, .seq = 16, .cache = 32}};

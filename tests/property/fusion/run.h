@@ -11,6 +11,7 @@
 #include "ir/print.h"
 #include "op_cases/op_cases.h"
 #include "plan/plan.h"
+#include "plan/row_unavailable.h"
 #include "runtime/executor.h"
 
 namespace octet::fusion {
@@ -51,7 +52,7 @@ inline void poison(Arenas& arenas) {
 }
 
 // All memory is poisoned before the inputs are written.
-inline Tensors run_plan(const Graph& graph, const Tensors& inputs, Backend& backend) {
+inline Tensors plan_and_run(const Graph& graph, const Tensors& inputs, Backend& backend) {
   Layout layout;
   layout.add_inputs(graph);
   const Plan plan = make_plan(graph, layout, *backend.catalogue);
@@ -77,6 +78,13 @@ inline Tensors run_plan(const Graph& graph, const Tensors& inputs, Backend& back
     values.resize(static_cast<size_t>(type.n_stored()));
     reference::load(type.dtype, bytes.data(), values);
   }
+  return outputs;
+}
+
+// Without rows that the device's libraries refuse after all, as programs run.
+inline Tensors run_plan(const Graph& graph, const Tensors& inputs, Backend& backend) {
+  Tensors outputs;
+  bind_available_rows(*backend.catalogue, [&] { outputs = plan_and_run(graph, inputs, backend); });
   return outputs;
 }
 

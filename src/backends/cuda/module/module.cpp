@@ -247,7 +247,7 @@ int launch(void* handle, const OctetCudaLaunch* args) {
     std::vector<Joined>& waiting = context().waiting;
     if (!args->joins_next && waiting.empty()) return now.kernel->launch(now.args);
     waiting.push_back(now);
-    if (args->joins_next && waiting.size() < kMaxParts) return;
+    if (args->joins_next && waiting.size() < OCTET_CUDA_MAX_CHAINED) return;
     const std::vector<Joined> all = std::exchange(waiting, {});
     all[0].kernel->launch_joined(all);
   });

@@ -19,6 +19,7 @@
 #include <compare>
 #include <cstdint>
 
+#include "base/host_device.h"
 #include "formats/dtype.h"
 
 namespace octet::cuda {
@@ -51,14 +52,28 @@ struct AttentionParams {
   AttentionForm form = AttentionForm::any;
   // Over a cache, one query at a time: heads of a block, and keys that a group waits for at once.
   uint8_t heads_of_block = 1, keys_at_once = 2;
-  uint8_t reserved[4] = {};
+  uint8_t slices = 1;  // blocks that share a row's keys
+  // Of a chain: positions and the caches' older rows were written before the kernel before it.
+  bool reads_ahead = false;
+  uint8_t reserved[2] = {};
   auto operator<=>(const AttentionParams&) const = default;
 };
 
 inline constexpr int kManyKeys = 8, kFewKeys = 2;  // AttentionParams::keys_at_once
+// Over a cache, runs of kSliceKeys keys belong to kSlices slices in turn. Each slice has a softmax
+// of its own, and these are joined in their order, whoever makes them.
+inline constexpr int kSliceKeys = 256, kSlices = 16;
+OCTET_HOST_DEVICE constexpr int64_t slices_of(int64_t n_keys) {
+  const int64_t runs = (n_keys + kSliceKeys - 1) / kSliceKeys;
+  return runs < kSlices ? runs : kSlices;
+}
 
 constexpr int64_t attention_rows(const AttentionParams& p) {
   return p.batch * p.q_len * p.heads;
+}
+// Of slices that blocks of their own make: what each has found of a row, head_dim + 2 floats.
+constexpr int64_t cached_scratch_bytes(const AttentionParams& p) {
+  return p.slices == 1 ? 0 : 4 * attention_rows(p) * p.slices * (p.head_dim + 2);
 }
 // Keys as many as queries, causal, with a window and key_begins or without, or full without either.
 constexpr bool is_square(const AttentionParams& p) {

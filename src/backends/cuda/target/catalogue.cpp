@@ -13,7 +13,7 @@
 namespace octet::cuda {
 namespace {
 
-static_assert(kMaxJoined == OCTET_CUDA_MAX_JOINED);
+static_assert(kMaxJoined == OCTET_CUDA_MAX_JOINED && kMaxChained == OCTET_CUDA_MAX_CHAINED);
 
 // A kernel of the module, given back with the last copy of the launch function.
 class Handle {

@@ -21,17 +21,7 @@ using BackwardFn = void (*)(const AttentionParams&, const AttentionBackward&, cu
 
 template <ForwardFn run>
 void run_forward(const AttentionParams& p, const Launch& args) {
-  using S = octet::Attention;
-  run(p,
-      {.q = args.operands[S::q],
-       .k = args.operands[S::k],
-       .v = args.operands[S::v],
-       .ranges = ranges<S>(p, args),
-       .o = args.results[S::o],
-       .lse = args.out<float>(S::lse),
-       .positions = p.cached ? args.in<int32_t>(S::positions) : nullptr,
-       .bias = bias<S>(p, args)},
-      args.stream);
+  run(p, forward_args(p, args), args.stream);
 }
 
 template <BackwardFn run>
@@ -71,9 +61,22 @@ constexpr KernelEntry kRows[] = {{KernelId::attention_library, library_attention
                                  {KernelId::attention_tensor_grad, prepare_tensor_grad},
                                  {KernelId::attention_plain, kForward<plain_attention>},
                                  {KernelId::attention_plain_grad, kBackward<plain_attention_grad>},
-                                 {KernelId::attention_cached, kForward<cached_attention>}};
+                                 {KernelId::attention_cached, prepare_cached_attention}};
 
 }  // namespace
+
+AttentionForward forward_args(const AttentionParams& p, const Launch& args) {
+  using S = octet::Attention;
+  return {.q = args.operands[S::q],
+          .k = args.operands[S::k],
+          .v = args.operands[S::v],
+          .ranges = ranges<S>(p, args),
+          .o = args.results[S::o],
+          .lse = args.out<float>(S::lse),
+          .positions = p.cached ? args.in<int32_t>(S::positions) : nullptr,
+          .bias = bias<S>(p, args),
+          .slices = static_cast<float*>(args.scratch)};
+}
 
 std::span<const KernelEntry> attention_kernels() {
   return kRows;

@@ -1,12 +1,22 @@
 // Attention over a KV cache, for any type and head size, with f32 products: a block makes one row
 // of one head, or of up to four that share their keys, so that it reads these once. Keys are dealt
 // to groups of lanes that hold eight columns a lane, each with a softmax of its own; these are
-// joined in a fixed order, which is the same for every number of heads.
+// joined in a fixed order, which is the same for every number of heads, in a slice of the keys (a
+// block's own or one of those that it makes), and the slices' in turn.
+//
+// Of a chain of steps (plan/joined_launches.h) the block also rotates its query and its key and
+// writes the key's and the value's row into the caches before it reads them. Blocks that share keys
+// all write them, the same bits. They are those of rope.cu.
+#include <algorithm>
+#include <optional>
+
 #include "backends/cuda/kernels/attention/attention.h"
 #include "backends/cuda/kernels/attention/attention_bias.cuh"
 #include "backends/cuda/kernels/common/early_start.cuh"
 #include "backends/cuda/kernels/common/element.cuh"
 #include "backends/cuda/kernels/common/fast_math.cuh"
+#include "backends/cuda/kernels/rope/rope.cuh"
+#include "ir/ops/slots.h"
 
 namespace octet::cuda {
 namespace {
@@ -68,27 +78,59 @@ struct Row {
   int64_t b, h, t;
   int first, last;
 
-  __device__ __forceinline__ Row(const AttentionParams& p, const int32_t* positions, int share) {
+  __device__ __forceinline__ Row(const AttentionParams& p, const int32_t* positions, int share,
+                                 unsigned block) {
     const int64_t n_blocks = p.heads / share;
-    h = blockIdx.x % n_blocks * share;
-    t = blockIdx.x / n_blocks % p.q_len;
-    b = blockIdx.x / (n_blocks * p.q_len);
+    h = block % n_blocks * share;
+    t = block / n_blocks % p.q_len;
+    b = block / (n_blocks * p.q_len);
     last = min(positions[b * p.q_len + t], static_cast<int>(p.kv_len) - 1);
     first = p.window > 0 ? max(last - static_cast<int>(p.window) + 1, 0) : 0;
   }
 };
 
+// One column of a softmax and its sum of values.
+struct Column {
+  float top = -INFINITY, sum = 0, o = 0;
+
+  __device__ __forceinline__ void join(const Column& next) {
+    const float to = fmaxf(top, next.top);
+    if (to == -INFINITY) return;
+    const float by = fast_exp2(top - to), by_next = fast_exp2(next.top - to);
+    sum = __fmaf_rn(next.sum, by_next, sum * by);
+    o = __fmaf_rn(next.o, by_next, o * by);
+    top = to;
+  }
+  __device__ __forceinline__ float result() const { return sum == 0 ? 0.0f : o / sum; }
+  __device__ __forceinline__ float log_sum() const { return top * kLn2 + logf(sum); }
+};
+
 // Column `c` of the warps' partials, joined in their order.
-__device__ __forceinline__ void join_warps(const Partial (&parts)[kWarps][32], int lane, int i,
-                                           Partial& all) {
+__device__ __forceinline__ Column join_warps(const Partial (&parts)[kWarps][32], int c) {
+  const int lane = c / 8, i = c % 8;
+  Column all;
   for (int w = 0; w < kWarps; ++w) all.top = fmaxf(all.top, parts[w][lane].top);
   for (int w = 0; w < kWarps; ++w) {
     const Partial& part = parts[w][lane];
     const float by = all.top == -INFINITY ? 0.0f : fast_exp2(part.top - all.top);
     all.sum = __fmaf_rn(part.sum, by, all.sum);
-    all.o[0] = __fmaf_rn(part.o[i], by, all.o[0]);
+    all.o = __fmaf_rn(part.o[i], by, all.o);
   }
+  return all;
 }
+
+// The slices of the keys that a row sees.
+struct RowSlices {
+  int first_run, last_run;
+
+  __device__ __forceinline__ explicit RowSlices(const Row& row)
+      : first_run(row.first / kSliceKeys), last_run(row.last < 0 ? -1 : row.last / kSliceKeys) {}
+  // The first run of a slice; beyond last_run where it has none.
+  __device__ __forceinline__ int first_of(int slice) const {
+    return first_run + (slice - first_run % kSlices + kSlices) % kSlices;
+  }
+  __device__ __forceinline__ bool has(int slice) const { return first_of(slice) <= last_run; }
+};
 
 // The keys of a row that one block's heads see, as one thread reads them.
 template <Dtype T>
@@ -137,6 +179,21 @@ __device__ __forceinline__ void attend(const Keys<T>& keys, const float (&q)[kSh
       }
     }
   }
+}
+
+// The partials of a warp's lanes of all keys of a slice, for each of the block's heads.
+template <Dtype T, int kLanes, int kAtOnce, int kShare, typename OfKey>
+__device__ __forceinline__ void attend_slice(const Keys<T>& keys, int slice,
+                                             const RowSlices& slices, const float (&q)[kShare][8],
+                                             const OfKey& with_bias, Partial (&mine)[kShare]) {
+#pragma unroll
+  for (int h = 0; h < kShare; ++h) mine[h] = {-INFINITY, 0, {}};
+  for (int run = slices.first_of(slice); run <= slices.last_run; run += kSlices) {
+    Keys<T> of_run = keys;
+    of_run.first = max(keys.first, run * kSliceKeys);
+    of_run.last = min(keys.last, run * kSliceKeys + kSliceKeys - 1);
+    attend<T, kLanes, kAtOnce>(of_run, q, with_bias, mine);
+  }
 #pragma unroll
   for (int h = 0; h < kShare; ++h) {
 #pragma unroll
@@ -146,30 +203,36 @@ __device__ __forceinline__ void attend(const Keys<T>& keys, const float (&q)[kSh
 
 enum class HasBias : bool { no, yes };
 
-template <Dtype T, int kLanes, int kAtOnce, int kShare, HasBias kBias>
-__global__ void __launch_bounds__(kThreads)
-    cached(const __grid_constant__ AttentionParams p, const AttentionForward x) {
+// The keys and values that the heads of a block see.
+template <Dtype T, int kLanes>
+__device__ __forceinline__ Keys<T> keys_of(const AttentionParams& p, const AttentionForward& x,
+                                           const Row& row) {
+  const int64_t stride = p.kv_heads * p.head_dim, kv_head = row.h / (p.heads / p.kv_heads);
+  const int64_t at = row.b * p.kv_len * stride + kv_head * p.head_dim;
+  return {.k = static_cast<const Storage<T>*>(x.k) + at,
+          .v = static_cast<const Storage<T>*>(x.v) + at,
+          .stride = stride,
+          .column = static_cast<int>(threadIdx.x % kLanes) * 8,
+          .head_dim = static_cast<int>(p.head_dim),
+          .first = row.first,
+          .last = row.last};
+}
+
+// One slice of a block's heads, whose queries lie one behind the other: to(h, column) in threads
+// below head_dim.
+template <Dtype T, int kLanes, int kAtOnce, int kShare, HasBias kBias, typename To>
+__device__ __forceinline__ void make_slice(const AttentionParams& p, const AttentionForward& x,
+                                           const Row& row, const Storage<T>* queries, int slice,
+                                           const To& to) {
   __shared__ Partial parts[kWarps][32];
-  wait_for_previous();
-  start_next();
-  const Row row(p, x.positions, kShare);
   const int d = static_cast<int>(p.head_dim), lane = static_cast<int>(threadIdx.x % 32);
-  const int64_t stride = p.kv_heads * d, kv_head = row.h / (p.heads / p.kv_heads);
-  const int64_t at = row.b * p.kv_len * stride + kv_head * d;
-  const Keys<T> keys{.k = static_cast<const Storage<T>*>(x.k) + at,
-                     .v = static_cast<const Storage<T>*>(x.v) + at,
-                     .stride = stride,
-                     .column = lane % kLanes * 8,
-                     .head_dim = d,
-                     .first = row.first,
-                     .last = row.last};
-  const int64_t o_at = ((row.b * p.q_len + row.t) * p.heads + row.h) * d;
+  const Keys<T> keys = keys_of<T, kLanes>(p, x, row);
+  const RowSlices slices(row);
   float q[kShare][8];
   Partial mine[kShare];
 #pragma unroll
   for (int h = 0; h < kShare; ++h) {
-    mine[h] = {-INFINITY, 0, {}};
-    load_eight<T>(static_cast<const Storage<T>*>(x.q) + o_at + h * d, keys.column, d, q[h]);
+    load_eight<T>(queries + h * d, keys.column, d, q[h]);
 #pragma unroll
     for (float& one : q[h]) one *= p.scale * kLog2E;
   }
@@ -179,25 +242,226 @@ __global__ void __launch_bounds__(kThreads)
     const auto with_bias = [&](float score, int key) {
       return __fmaf_rn(bias.at(static_cast<int>(row.t), key), kLog2E, score);
     };
-    attend<T, kLanes, kAtOnce>(keys, q, with_bias, mine);
+    attend_slice<T, kLanes, kAtOnce>(keys, slice, slices, q, with_bias, mine);
   } else {
-    attend<T, kLanes, kAtOnce>(
-        keys, q, [](float score, int) { return score; }, mine);
+    attend_slice<T, kLanes, kAtOnce>(
+        keys, slice, slices, q, [](float score, int) { return score; }, mine);
   }
   const int c = static_cast<int>(threadIdx.x);
 #pragma unroll
   for (int h = 0; h < kShare; ++h) {
-    if (h > 0) __syncthreads();  // all have read the head before
     parts[threadIdx.x / 32][lane] = mine[h];
     __syncthreads();
-    if (c >= d) continue;
-    Partial all{-INFINITY, 0, {}};
-    join_warps(parts, c / 8, c % 8, all);
-    const float result = all.sum == 0 ? 0.0f : all.o[0] / all.sum;
-    static_cast<Storage<T>*>(x.o)[o_at + h * d + c] = from_float<T>(result);
-    if (c == 0)
-      x.lse[(row.b * p.heads + row.h + h) * p.q_len + row.t] = all.top * kLn2 + logf(all.sum);
+    if (c < d) to(h, join_warps(parts, c));
+    __syncthreads();  // all have read
   }
+}
+
+template <Dtype T>
+__device__ __forceinline__ void store_column(const AttentionParams& p, const AttentionForward& x,
+                                             int64_t row, int64_t h, int c, const Column& column) {
+  const int64_t head = row * p.heads + h;
+  static_cast<Storage<T>*>(x.o)[head * p.head_dim + c] = from_float<T>(column.result());
+  if (c == 0) x.lse[(row / p.q_len * p.heads + h) * p.q_len + row % p.q_len] = column.log_sum();
+}
+
+// The results of a block's heads.
+template <Dtype T, int kLanes, int kAtOnce, int kShare, HasBias kBias>
+__device__ __forceinline__ void attend_heads(const AttentionParams& p, const AttentionForward& x,
+                                             const Row& row, const Storage<T>* queries) {
+  const RowSlices slices(row);
+  Column all[kShare];
+  const int n_slices = static_cast<int>(slices_of(p.kv_len));
+  for (int slice = 0; slice < n_slices; ++slice) {
+    if (!slices.has(slice)) continue;
+    make_slice<T, kLanes, kAtOnce, kShare, kBias>(
+        p, x, row, queries, slice, [&](int h, const Column& column) { all[h].join(column); });
+  }
+  const int c = static_cast<int>(threadIdx.x);
+  if (c >= p.head_dim) return;
+#pragma unroll
+  for (int h = 0; h < kShare; ++h)
+    store_column<T>(p, x, row.b * p.q_len + row.t, row.h + h, c, all[h]);
+}
+
+// Blocks that a multiprocessor holds.
+template <int kAtOnce, int kShare>
+inline constexpr int kResident = kAtOnce == kManyKeys ? 2
+                                 : kShare == 4        ? 2
+                                 : kShare == 2        ? 3
+                                                      : 4;
+
+template <Dtype T, int kLanes, int kAtOnce, int kShare, HasBias kBias>
+__global__ void __launch_bounds__(kThreads, kResident<kAtOnce, kShare>)
+    cached(const __grid_constant__ AttentionParams p, const AttentionForward x) {
+  wait_for_previous();
+  start_next();
+  const Row row(p, x.positions, kShare, blockIdx.x);
+  const int64_t at = ((row.b * p.q_len + row.t) * p.heads + row.h) * p.head_dim;
+  attend_heads<T, kLanes, kAtOnce, kShare, kBias>(p, x, row,
+                                                  static_cast<const Storage<T>*>(x.q) + at);
+}
+
+// One slice of one head; [row, head, slice] of x.slices: o, then top and sum.
+template <Dtype T, int kLanes, int kAtOnce>
+__device__ __forceinline__ void store_slice(const AttentionParams& p, const AttentionForward& x,
+                                            const Row& row, const Storage<T>* queries, int slice) {
+  const int d = static_cast<int>(p.head_dim);
+  const int64_t head = (row.b * p.q_len + row.t) * p.heads + row.h;
+  float* const to = x.slices + (head * p.slices + slice) * (d + 2);
+  make_slice<T, kLanes, kAtOnce, 1, HasBias::no>(p, x, row, queries, slice,
+                                                 [&](int, const Column& column) {
+                                                   const int c = static_cast<int>(threadIdx.x);
+                                                   to[c] = column.o;
+                                                   if (c == 0)
+                                                     to[d] = column.top, to[d + 1] = column.sum;
+                                                 });
+}
+// A slice a block.
+template <Dtype T, int kLanes, int kAtOnce>
+__global__ void __launch_bounds__(kThreads, kResident<kAtOnce, 1>)
+    cached_slice(const __grid_constant__ AttentionParams p, const AttentionForward x) {
+  wait_for_previous();
+  start_next();
+  const Row row(p, x.positions, 1, blockIdx.x / p.slices);
+  const int slice = static_cast<int>(blockIdx.x % p.slices);
+  if (!RowSlices(row).has(slice)) return;
+  const int64_t head = (row.b * p.q_len + row.t) * p.heads + row.h;
+  const auto* q = static_cast<const Storage<T>*>(x.q) + head * p.head_dim;
+  store_slice<T, kLanes, kAtOnce>(p, x, row, q, slice);
+}
+template <Dtype T>
+__global__ void __launch_bounds__(kMaxHeadDim)
+    join_slices(const __grid_constant__ AttentionParams p, const AttentionForward x) {
+  wait_for_previous();
+  start_next();
+  const Row row(p, x.positions, 1, blockIdx.x);
+  const RowSlices slices(row);
+  const int c = static_cast<int>(threadIdx.x), d = static_cast<int>(p.head_dim);
+  if (c >= d) return;
+  const int64_t head = (row.b * p.q_len + row.t) * p.heads + row.h;
+  Column all;
+  for (int slice = 0; slice < p.slices; ++slice) {
+    if (!slices.has(slice)) continue;
+    const float* const from = x.slices + (head * p.slices + slice) * (d + 2);
+    all.join({from[d], from[d + 1], from[c]});
+  }
+  store_column<T>(p, x, row.b * p.q_len + row.t, row.h, c, all);
+}
+
+// What a chain starts from: the new rows before their rotation, and the caches.
+struct NewRows {
+  const void *q, *k, *v;
+  void *k_cache, *v_cache;
+  double frequencies[kMaxHeadDim / 2];
+};
+
+// A share of a tensor's row: two elements half a head apart.
+template <Dtype T>
+__device__ __forceinline__ void rotate_pair(const Storage<T>* from, Storage<T>* to, int half, int i,
+                                            const Rotation& by) {
+  const float2 pair = rotated(by, to_float<T>(from[i]), to_float<T>(from[i + half]));
+  to[i] = from_float<T>(pair.x);
+  to[i + half] = from_float<T>(pair.y);
+}
+
+// Rows of the caches up to the new one, into the cache of the device; nothing waits for them.
+template <Dtype T>
+__device__ __forceinline__ void prefetch_keys(const Keys<T>& keys) {
+  constexpr int kAhead = kThreads / 2, kLine = 128, kBytes = sizeof(Storage<T>);
+  const auto* of = reinterpret_cast<const char*>(threadIdx.x % 2 == 0 ? keys.k : keys.v);
+  const int key = keys.first + static_cast<int>(threadIdx.x / 2);
+  if (key >= keys.last || key >= keys.first + kAhead) return;
+  const int64_t row_bytes = keys.stride * kBytes;
+  for (int64_t at = 0; at < keys.head_dim * kBytes; at += kLine)
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(of + key * row_bytes + at));
+}
+
+// The rotated queries of a block's heads, and the rows of its key and its value in the caches,
+// where `writes`. By all threads; they wait for each other at its end.
+template <Dtype T, int kShare>
+__device__ __forceinline__ void take_new_rows(const AttentionParams& p, const Row& row,
+                                              int position, bool writes, const NewRows& rows,
+                                              const Rotation* rotations, Storage<T>* queries) {
+  const int d = static_cast<int>(p.head_dim), half = d / 2;
+  const int64_t kv_head = row.h / (p.heads / p.kv_heads);
+  const auto* q = static_cast<const Storage<T>*>(rows.q) + (row.b * p.heads + row.h) * d;
+  const int64_t kv_at = (row.b * p.kv_heads + kv_head) * d;
+  const auto* k = static_cast<const Storage<T>*>(rows.k) + kv_at;
+  const auto* v = static_cast<const Storage<T>*>(rows.v) + kv_at;
+  const int64_t cache_at = ((row.b * p.kv_len + position) * p.kv_heads + kv_head) * d;
+  // Tasks: a pair of each of the block's queries, of the key, and of the value.
+  const int n_tasks = (writes ? kShare + 2 : kShare) * half;
+  for (int task = static_cast<int>(threadIdx.x); task < n_tasks; task += kThreads) {
+    const int of = task / half, i = task % half;
+    if (of < kShare) {
+      rotate_pair<T>(q + of * d, queries + of * d, half, i, rotations[i]);
+    } else if (of == kShare) {
+      rotate_pair<T>(k, static_cast<Storage<T>*>(rows.k_cache) + cache_at, half, i, rotations[i]);
+    } else {
+      auto* to = static_cast<Storage<T>*>(rows.v_cache) + cache_at;
+      to[i] = v[i];
+      to[i + half] = v[i + half];
+    }
+  }
+  __syncthreads();
+}
+
+// What a block of a chain shares.
+template <Dtype T, int kShare>
+struct NewRowsShared {
+  Rotation rotations[kMaxHeadDim / 2];
+  alignas(16) Storage<T> queries[kShare * kMaxHeadDim];
+};
+
+// Ends behind wait_for_previous, with the position of the new row.
+template <Dtype T, int kLanes, int kShare>
+__device__ __forceinline__ int begin_step(const AttentionParams& p, const AttentionForward& x,
+                                          const Row& row, const NewRows& rows,
+                                          Rotation* rotations) {
+  const int position = x.positions[row.b];
+  for (int i = static_cast<int>(threadIdx.x); i < p.head_dim / 2; i += kThreads)
+    rotations[i] = rotation(position, rows.frequencies[i], 1.0f);
+  if (p.reads_ahead) {
+    prefetch_keys<T>(keys_of<T, kLanes>(p, x, row));
+    wait_for_previous();
+  }
+  start_next();
+  __syncthreads();
+  return position;
+}
+
+template <Dtype T, int kLanes, int kAtOnce, int kShare>
+__global__ void __launch_bounds__(kThreads, kResident<kAtOnce, kShare>)
+    cached_step(const __grid_constant__ AttentionParams p, const AttentionForward x,
+                const __grid_constant__ NewRows rows) {
+  __shared__ NewRowsShared<T, kShare> shared;
+  if (!p.reads_ahead) wait_for_previous();
+  const Row row(p, x.positions, kShare, blockIdx.x);
+  const int position = begin_step<T, kLanes, kShare>(p, x, row, rows, shared.rotations);
+  const bool writes = position >= 0 && position < p.kv_len;
+  take_new_rows<T, kShare>(p, row, position, writes, rows, shared.rotations, shared.queries);
+  attend_heads<T, kLanes, kAtOnce, kShare, HasBias::no>(p, x, row, shared.queries);
+}
+
+// One slice of one head a block, as cached_slice; that of the new row writes it.
+template <Dtype T, int kLanes, int kAtOnce>
+__global__ void __launch_bounds__(kThreads, kResident<kAtOnce, 1>)
+    cached_slice_step(const __grid_constant__ AttentionParams p, const AttentionForward x,
+                      const __grid_constant__ NewRows rows) {
+  __shared__ NewRowsShared<T, 1> shared;
+  if (!p.reads_ahead) wait_for_previous();
+  const Row row(p, x.positions, 1, blockIdx.x / p.slices);
+  const int slice = static_cast<int>(blockIdx.x % p.slices);
+  const bool has_keys = RowSlices(row).has(slice);
+  if (!has_keys && p.reads_ahead) wait_for_previous();
+  if (!has_keys) return;
+  Row of_slice = row;
+  of_slice.first = max(row.first, RowSlices(row).first_of(slice) * kSliceKeys);
+  const int position = begin_step<T, kLanes, 1>(p, x, of_slice, rows, shared.rotations);
+  const bool writes = position < p.kv_len && position / kSliceKeys % kSlices == slice;
+  take_new_rows<T, 1>(p, row, position, writes, rows, shared.rotations, shared.queries);
+  store_slice<T, kLanes, kAtOnce>(p, x, row, shared.queries, slice);
 }
 
 template <Dtype T, int kAtOnce, int kShare, HasBias kBias = HasBias::no>
@@ -208,17 +472,109 @@ void launch_shared(const AttentionParams& p, const AttentionForward& x, cudaStre
                                           : cached<T, 32, kAtOnce, kShare, kBias>;
   launch_early(kernel, {blocks, kThreads}, stream, p, x);
 }
+template <Dtype T>
+void launch_slices(const AttentionParams& p, const AttentionForward& x, cudaStream_t stream) {
+  const auto rows = static_cast<unsigned>(attention_rows(p));
+  const auto kernel = p.head_dim <= 64    ? cached_slice<T, 8, kManyKeys>
+                      : p.head_dim <= 128 ? cached_slice<T, 16, kManyKeys>
+                                          : cached_slice<T, 32, kManyKeys>;
+  launch_early(kernel, {rows * p.slices, kThreads}, stream, p, x);
+  launch_early(join_slices<T>, {rows, kMaxHeadDim}, stream, p, x);
+}
+template <Dtype T, int kAtOnce, int kShare>
+void launch_step(const AttentionParams& p, const AttentionForward& x, const NewRows& rows,
+                 cudaStream_t stream) {
+  const auto blocks = static_cast<unsigned>(attention_rows(p) / kShare);
+  const auto kernel = p.head_dim <= 64    ? cached_step<T, 8, kAtOnce, kShare>
+                      : p.head_dim <= 128 ? cached_step<T, 16, kAtOnce, kShare>
+                                          : cached_step<T, 32, kAtOnce, kShare>;
+  launch_early(kernel, {blocks, kThreads}, stream, p, x, rows);
+}
+template <Dtype T>
+void launch_slice_steps(const AttentionParams& p, const AttentionForward& x, const NewRows& rows,
+                        cudaStream_t stream) {
+  const auto n_rows = static_cast<unsigned>(attention_rows(p));
+  const auto kernel = p.head_dim <= 64    ? cached_slice_step<T, 8, kManyKeys>
+                      : p.head_dim <= 128 ? cached_slice_step<T, 16, kManyKeys>
+                                          : cached_slice_step<T, 32, kManyKeys>;
+  launch_early(kernel, {n_rows * p.slices, kThreads}, stream, p, x, rows);
+  launch_early(join_slices<T>, {n_rows, kMaxHeadDim}, stream, p, x);
+}
+template <Dtype T>
+void launch_step(const AttentionParams& p, const AttentionForward& x, const NewRows& rows,
+                 cudaStream_t stream) {
+  if (p.slices > 1) return launch_slice_steps<T>(p, x, rows, stream);
+  if (p.keys_at_once == kManyKeys) return launch_step<T, kManyKeys, 1>(p, x, rows, stream);
+  if (p.heads_of_block == 4) return launch_step<T, kFewKeys, 4>(p, x, rows, stream);
+  p.heads_of_block == 2 ? launch_step<T, kFewKeys, 2>(p, x, rows, stream)
+                        : launch_step<T, kFewKeys, 1>(p, x, rows, stream);
+}
 
+class CachedAttention : public Prepared {
+ public:
+  explicit CachedAttention(const AttentionParams& p) : p_(p) {}
+  const AttentionParams& params() const { return p_; }
+  void launch(const Launch& args) override {
+    cached_attention(p_, forward_args(p_, args), args.stream);
+  }
+
+ private:
+  AttentionParams p_;
+};
+
+// The rotation whose result lies at an address; nothing where there is none.
+std::optional<RopeStep> rotation_to(std::span<const Joined> rotations, const void* y) {
+  for (const Joined& one : rotations) {
+    const auto* kernel = dynamic_cast<const RopeKernel*>(one.kernel);
+    if (kernel == nullptr) return std::nullopt;
+    const RopeStep step = kernel->step_of(one.args);
+    if (step.y == y) return step;
+  }
+  return std::nullopt;
+}
 }  // namespace
 
 void cached_attention(const AttentionParams& p, const AttentionForward& x, cudaStream_t stream) {
   visit_high_precision(p.dtype, [&]<Dtype T>() {
     if (p.bias.is_there) return launch_shared<T, kFewKeys, 1, HasBias::yes>(p, x, stream);
+    if (p.slices > 1) return launch_slices<T>(p, x, stream);
     if (p.keys_at_once == kManyKeys) return launch_shared<T, kManyKeys, 1>(p, x, stream);
     if (p.heads_of_block == 4) return launch_shared<T, kFewKeys, 4>(p, x, stream);
     p.heads_of_block == 2 ? launch_shared<T, kFewKeys, 2>(p, x, stream)
                           : launch_shared<T, kFewKeys, 1>(p, x, stream);
   });
+}
+
+std::unique_ptr<Prepared> prepare_cached_attention(const Request& request) {
+  return std::make_unique<CachedAttention>(request.get<AttentionParams>());
+}
+
+bool launch_attention_chain(std::span<const Joined> all) {
+  if (all.size() != 5) return false;
+  const auto* attention = dynamic_cast<const CachedAttention*>(all[4].kernel);
+  const auto* k_writer = dynamic_cast<const CacheKernel*>(all[2].kernel);
+  const auto* v_writer = dynamic_cast<const CacheKernel*>(all[3].kernel);
+  if (attention == nullptr || k_writer == nullptr || v_writer == nullptr) return false;
+  const AttentionParams& p = attention->params();
+  const AttentionForward x = forward_args(p, all[4].args);
+  const auto q = rotation_to(all.first(2), x.q);
+  const auto k = rotation_to(all.first(2), all[2].args.operands[octet::CacheWrite::x]);
+  if (!q || !k || !std::ranges::equal(q->frequencies, k->frequencies)) return false;
+  const CacheStep to_k = k_writer->step_of(all[2].args), to_v = v_writer->step_of(all[3].args);
+  if (to_k.cache != x.k || to_v.cache != x.v || q->positions != x.positions ||
+      std::ssize(q->frequencies) * 2 != p.head_dim)
+    return false;
+  NewRows rows{.q = q->x,
+               .k = k->x,
+               .v = to_v.x,
+               .k_cache = to_k.cache,
+               .v_cache = to_v.cache,
+               .frequencies = {}};
+  std::ranges::copy(q->frequencies, rows.frequencies);
+  const cudaStream_t stream = all[4].args.stream;
+  p.dtype == Dtype::fp16 ? launch_step<Dtype::fp16>(p, x, rows, stream)
+                         : launch_step<Dtype::bf16>(p, x, rows, stream);
+  return true;
 }
 
 }  // namespace octet::cuda

@@ -36,13 +36,14 @@ struct PlanKey {
 struct Plan {
   Graph graph;
   int64_t workspace_bytes = 0;
+  std::string refusal;  // why the library does not take the problem; empty where it does
 };
 
 struct Library {
   cudnnHandle_t handle = nullptr;
-  cudaStream_t stream = nullptr;                   // the handle's
-  std::string problem;                             // why there is no handle
-  std::map<PlanKey, std::shared_ptr<Plan>> plans;  // nullptr: refused
+  cudaStream_t stream = nullptr;  // the handle's
+  std::string problem;            // why there is no handle
+  std::map<PlanKey, std::shared_ptr<Plan>> plans;
 
   ~Library() {
     if (handle != nullptr) fe::detail::destroy_handle(handle);
@@ -155,13 +156,19 @@ void describe_backward(Graph& graph, const AttentionParams& p, bool deterministi
   output(dv, kv, kDv);
 }
 
-// nullptr where the library refuses.
 std::shared_ptr<Plan> make_plan(Library& library, const PlanKey& key) {
   const AttentionParams& p = key.params;
   // Before 9.16 a ragged backward reads lengths from the host's memory at every run: no recording.
   const bool is_ragged = p.q_len % 128 != 0 || p.kv_len % 128 != 0;
-  if (key.backward && is_ragged && fe::detail::get_backend_version() <= 91500) return nullptr;
   auto plan = std::make_shared<Plan>();
+  if (key.backward && is_ragged && fe::detail::get_backend_version() <= 91500) {
+    plan->refusal = "lengths that are no multiples of 128 want version 9.16";
+    return plan;
+  }
+  const auto is_good = [&](auto status) {
+    if (!status.is_good()) plan->refusal = status.get_message();
+    return status.is_good();
+  };
   try {
     set_types(plan->graph, p);
     if (key.backward) {
@@ -169,10 +176,10 @@ std::shared_ptr<Plan> make_plan(Library& library, const PlanKey& key) {
     } else {
       describe_forward(plan->graph, p);
     }
-    if (!plan->graph.build(library.handle, {fe::HeurMode_t::A}).is_good()) return nullptr;
-    if (!plan->graph.get_workspace_size(plan->workspace_bytes).is_good()) return nullptr;
-  } catch (const std::exception&) {
-    return nullptr;
+    if (is_good(plan->graph.build(library.handle, {fe::HeurMode_t::A})))
+      static_cast<void>(is_good(plan->graph.get_workspace_size(plan->workspace_bytes)));
+  } catch (const std::exception& error) {
+    plan->refusal = error.what();
   }
   return plan;
 }
@@ -216,7 +223,8 @@ std::unique_ptr<Prepared> prepare(const Request& request, bool backward) {
   const PlanKey key{.params = p, .backward = backward, .deterministic = deterministic};
   if (!library->plans.contains(key)) library->plans[key] = make_plan(*library, key);
   const std::shared_ptr<Plan> plan = library->plans.at(key);
-  if (plan == nullptr) throw KernelUnavailable("[attention] cuDNN does not take the problem");
+  if (!plan->refusal.empty())
+    throw KernelUnavailable("[attention] cuDNN does not take the problem: " + plan->refusal);
   if (plan->workspace_bytes > request.scratch_bytes) {
     throw KernelUnavailable("[attention] cuDNN wants " + std::to_string(plan->workspace_bytes) +
                             " bytes of workspace, the plan reserved " +

@@ -1,4 +1,5 @@
 // Rows of a KV cache replaced by new ones: params/move.h.
+#include "backends/cuda/kernels/attention/attention.h"
 #include "backends/cuda/kernels/common/early_start.cuh"
 #include "backends/cuda/kernels/move/move.cuh"
 #include "backends/cuda/launch/join.h"
@@ -32,7 +33,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t i = threadIdx.x; i < n; i += kThreads) to[i] = from[i];
 }
 
-class CacheWriter : public Prepared {
+class CacheWriter : public CacheKernel {
  public:
   explicit CacheWriter(const Request& request) : p_(request.get<CacheWriteParams>()) {}
 
@@ -48,6 +49,11 @@ class CacheWriter : public Prepared {
     write(*caches, all[0].args.stream);
   }
   void add_to(Parts<CacheRows>& caches, const Launch& args) const {
+    const CacheStep step = step_of(args);
+    caches.add({p_, step.x, args.in<int32_t>(octet::CacheWrite::positions), step.cache},
+               static_cast<unsigned>(p_.batch * p_.rows));
+  }
+  CacheStep step_of(const Launch& args) const override {
     using S = octet::CacheWrite;
     void* const cache = args.results[S::next_cache];
     if (cache != args.operands[S::cache]) {
@@ -56,8 +62,7 @@ class CacheWriter : public Prepared {
                             args.stream),
             "copying a cache");
     }
-    caches.add({p_, args.operands[S::x], args.in<int32_t>(S::positions), cache},
-               static_cast<unsigned>(p_.batch * p_.rows));
+    return {args.operands[S::x], cache};
   }
 
  private:

@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backends/cuda/kernels/attention/attention.h"
 #include "backends/cuda/kernels/common/early_start.cuh"
 #include "backends/cuda/kernels/common/row_amax.cuh"
 #include "backends/cuda/kernels/common/row_launch.cuh"
+#include "backends/cuda/kernels/rope/rope.cuh"
 #include "backends/cuda/launch/join.h"
-#include "math/exact_functions.h"
 
 namespace octet::cuda {
 namespace {
@@ -31,21 +32,6 @@ struct RopeArgs {
   AmaxArgs amax;
   double frequency[kMaxRopePairs] = {};
 };
-
-struct Rotation {
-  float cosine, sine;
-};
-
-// A position's angle. Not inlined: its doubles would take registers from pairs under way.
-__device__ __noinline__ Rotation rotation(int position, double frequency, float sign) {
-  const SineCosine angle = sine_cosine_exact(static_cast<double>(position) * frequency);
-  return {angle.cosine, sign * angle.sine};
-}
-
-__device__ __forceinline__ float2 rotated(const Rotation& rotation, float low, float high) {
-  return make_float2(fmaf(-high, rotation.sine, low * rotation.cosine),
-                     fmaf(low, rotation.sine, high * rotation.cosine));
-}
 
 // Eight pairs of bf16 or fp16 at a time.
 struct Pairs {
@@ -221,7 +207,7 @@ __global__ void __launch_bounds__(kThreads) rope_any(const __grid_constant__ Rop
   if (a.amax.partial != nullptr) end_amax(a.amax, largest);
 }
 
-class Rope : public Prepared {
+class Rope : public RopeKernel {
  public:
   explicit Rope(const Request& request) : params_(request.get<RopeParams>()) {
     const auto bits = request.tail<RopeParams>();
@@ -233,6 +219,12 @@ class Rope : public Prepared {
     args_.rows_per_block = kThreads / args_.half;
   }
 
+  RopeStep step_of(const Launch& launch) const override {
+    return {.x = operand_of(params_.x, launch).data,
+            .y = result_of(params_.y, launch).data,
+            .positions = launch.in<int32_t>(1),
+            .frequencies = {args_.frequency, static_cast<size_t>(args_.half)}};
+  }
   // True if one kernel rotates both.
   bool goes_with(const Rope& other) const {
     return args_.half == other.args_.half && args_.sign == other.args_.sign &&
@@ -248,6 +240,7 @@ class Rope : public Prepared {
     rotate(launch.stream);
   }
   void launch_joined(std::span<const Joined> all) override {
+    if (launch_attention_chain(all)) return;
     const auto sides = join_parts<RopeSide>(*this, all);
     if (!sides) return Prepared::launch_joined(all);
     args_.amax = {};

@@ -4,13 +4,23 @@
 
 #include "backends/cuda/rows/attention.h"
 #include "backends/cuda/target/bind/binding.h"
+#include "backends/cuda/target/bind/chains.h"
 #include "backends/cuda/target/choose/attention.h"
+#include "plan/views.h"
 
 namespace octet::cuda {
 namespace {
 
 bool is_gradient(const NodeView& view) {
   return op_def(view.node.op).is_gradient;
+}
+
+// True if another node makes the queries, or what they are rotated from, and none the positions.
+bool reads_ahead(const NodeView& view) {
+  const Graph& graph = view.graph;
+  const Node* rope = graph.producer(view_root(graph, view.node.in(Attention::q)), OpCode::rope);
+  return rope != nullptr && graph.producer(view_root(graph, rope->in(Rope::x))) != nullptr &&
+         graph.input_of(view_root(graph, view.node.in(Attention::positions))) != nullptr;
 }
 
 AttentionParams attention_params(const NodeView& view) {
@@ -29,6 +39,7 @@ AttentionParams attention_params(const NodeView& view) {
   p.key_begins = view.has(slots.key_begins);
   p.key_ends = view.has(slots.key_ends);
   p.cached = is_cached_attention(view);
+  p.reads_ahead = p.cached && reads_ahead(view);
   // A longer one hides nothing.
   p.window = a.window < std::max(a.q_len, a.kv_len) ? a.window : 0;
   if (!view.has(slots.bias)) return p;
@@ -86,6 +97,11 @@ bool tensor_applies(const NodeView& view) {
 bool cached_applies(const NodeView& view) {
   return attention_applies(view) && cached_takes(attention_params(view));
 }
+int64_t cached_scratch(const NodeView& view) {
+  AttentionParams p = attention_params(view);
+  choose_kernels(p);
+  return cached_scratch_bytes(p);
+}
 bool plain_applies(const NodeView& view) {
   return attention_applies(view) && !is_cached_attention(view) &&
          plain_takes(attention_params(view), is_gradient(view), view.target.capability);
@@ -105,7 +121,12 @@ const Binding kAttentionBindings[] = {
      attention_spec<KernelId::attention_library>},
     {{OpCode::attention, "tensor cores", tensor_applies},
      attention_spec<KernelId::attention_tensor>},
-    {{OpCode::attention, "cached", cached_applies}, attention_spec<KernelId::attention_cached>},
+    {{.op = OpCode::attention,
+      .name = "cached",
+      .applies = cached_applies,
+      .scratch = cached_scratch,
+      .chain_kernel = chain_kernel},
+     attention_spec<KernelId::attention_cached>},
     {{OpCode::attention, "plain", plain_applies, nullptr, {.generic = true}},
      attention_spec<KernelId::attention_plain>},
     {{OpCode::attention_grad, "cudnn", library_applies, library_scratch},

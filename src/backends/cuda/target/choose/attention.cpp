@@ -6,7 +6,8 @@ namespace octet::cuda {
 namespace {
 
 // Over a cache, blocks of fewer heads where there would be too few to fill the device; where there
-// are fewer still, a block has room to wait for more keys at a time.
+// are fewer still, each slice of many keys has a block, which has room to wait for more keys at a
+// time.
 constexpr int64_t kEnoughBlocks = 256;
 
 void choose_blocks(AttentionParams& p) {
@@ -16,6 +17,7 @@ void choose_blocks(AttentionParams& p) {
   const int64_t rows = attention_rows(p), group = p.heads / p.kv_heads;
   if (rows <= kEnoughBlocks) {
     p.keys_at_once = kManyKeys;
+    if (rows <= kEnoughBlocks / 2) p.slices = static_cast<uint8_t>(slices_of(p.kv_len));
     return;
   }
   for (const uint8_t share : {4, 2}) {
@@ -50,7 +52,7 @@ KernelNames launches_of(KernelId kernel, const AttentionParams& p) {
     case KernelId::attention_plain:
       return {"forward"};
     case KernelId::attention_cached:
-      return {"cached"};
+      return p.slices == 1 ? KernelNames{"cached"} : KernelNames{"cached_slice", "join_slices"};
     case KernelId::attention_tensor_grad:
     case KernelId::attention_plain_grad:
       return gradient_of(p);
