@@ -34,6 +34,10 @@ def measured(folder, entry):
     return papers.measurements(folder, entry)["small", "cpu"]
 
 
+def said(of):
+    return papers.verdict_text(of.verdicts())
+
+
 def pairs_of_seeds_are_compared(folder):
     entry = BY_NAME["hif8-vit"]
     values = [(0.50, 0.51), (0.40, 0.44), (0.60, 0.60)]
@@ -41,11 +45,11 @@ def pairs_of_seeds_are_compared(folder):
     before, after, change, error, n = measured(folder, entry).of("hif8")
     assert (round(before, 6), round(after, 6), round(change, 6), n) == (50, 51.666667, 1.666667, 3)
     assert abs(error - 1.2018504) < 1e-6, error  # 1, 4, 0: stdev 2.0817 / sqrt 3
-    assert measured(folder, entry).verdict() == "agrees"  # within two standard errors
+    assert said(measured(folder, entry)) == "agrees"  # within two standard errors
     put(folder, entry, [(seed, variant, "acc", value + seed / 1000, "") for seed in range(3) for variant, value in (("fp16", 0.50), ("hif8", 0.49))])
-    assert measured(folder, entry).verdict() == "differs"
+    assert said(measured(folder, entry)) == "differs"
     put(folder, entry, [(0, "fp16", "acc", 0.50, ""), (0, "hif8", "acc", 0.49, "")])
-    assert measured(folder, entry).verdict() == "not decided by 1 seed"
+    assert said(measured(folder, entry)) == "not decided by 1 seed"
 
 
 def losses_have_a_limit_and_an_order(folder):
@@ -54,18 +58,19 @@ def losses_have_a_limit_and_an_order(folder):
     def changes(cast, pts):
         put(folder, entry, [(0, variant, f"acc_{part}", value, "0.001") for variant, after in (("hif8-cast", cast), ("hif8-pts", pts))
                             for part, value in (("before", 0.7), ("after", 0.7 + after), ("change", after))])
-        return measured(folder, entry).verdict()
+        return said(measured(folder, entry))
 
     assert changes(-0.004, 0.02) == "agrees"
-    assert changes(-0.006, 0) == "not decided: within two standard errors of the limit"
-    assert changes(-0.008, 0) == "differs"
+    assert changes(-0.006, 0) == "hif8-cast not decided: within two standard errors of the limit, hif8-pts agrees"
+    assert changes(-0.008, -0.008) == "differs"
+    assert changes(-0.008, 0) == "hif8-cast differs, hif8-pts agrees"
     entry = BY_NAME["fp8-bert-mlm"]
     for e4m3, int8, expected in ((0.01, 0.2, "agrees"), (0.2, 0.01, "differs"), (0.01, 0.03, "not decided: within two standard errors")):  # of the loss, where less is better
         put(folder, entry, [(0, variant, f"nll_{part}", value, "0.01") for variant, change in (("e4m3", e4m3), ("int8", int8))
                             for part, value in (("before", 3), ("after", 3 + change), ("change", change))])
-        assert measured(folder, entry).verdict() == expected
+        assert said(measured(folder, entry)) == expected
     put(folder, entry, [(0, "e4m3", f"nll_{part}", 1, "") for part in ("before", "after", "change")])
-    assert measured(folder, entry).verdict() == "not measured as a whole"
+    assert said(measured(folder, entry)) == "not measured as a whole"
 
 
 def sizes_are_compared_as_quotients(folder):
@@ -76,10 +81,10 @@ def sizes_are_compared_as_quotients(folder):
                             for variant, value in (("bf16", 16), ("fp8_linear", 14), ("coat", last))])
         return measured(folder, entry)
 
-    assert sizes(8).of("coat")[2:] == (2, None, 1) and sizes(8).verdict() == "agrees"
-    assert sizes(10).verdict() == "differs"  # 1.6 times
-    assert sizes(10, 8).verdict() == "agrees"
-    assert sizes(10, 9.8, 9.9).verdict() == "differs"
+    assert sizes(8).of("coat")[2:] == (2, None, 1) and said(sizes(8)) == "agrees"
+    assert said(sizes(10)) == "differs"  # 1.6 times
+    assert said(sizes(10, 8)) == "agrees"
+    assert said(sizes(10, 9.8, 9.9)) == "differs"
     assert "| 22.66 | `coat` | 13.33 | 1.70 x |" in papers.page(folder)
 
 
@@ -132,7 +137,7 @@ def a_translation_is_better_than_a_copy_or_decides_nothing(folder):
     for copied, expected in ((10, "agrees"), (16, "not decided: the baseline is not 5 above copy_bleu")):
         put(folder, entry, [(seed, variant, metric, value, "") for seed in range(3) for variant in ("fp16", "hif8")
                             for metric, value in (("bleu", 20), ("copy_bleu", copied))])
-        assert measured(folder, entry).verdict() == expected
+        assert said(measured(folder, entry)) == expected
     bleu = papers_translation_tasks.corpus_bleu
     assert abs(bleu(["the cat sat on the mat"], ["the cat sat on a mat"]) - 53.7285) < 1e-4  # (5/6 3/5 2/4 1/3)^(1/4)
     assert abs(bleu(["the cat"], ["the cat sat"]) - 0) < 1e-9  # no words for orders 3 and 4
@@ -181,10 +186,10 @@ def held_out_forms_of_questions_have_words_that_are_trained(folder):
 
 def a_large_standard_error_decides_nothing(folder):
     entry = BY_NAME["coat-vlm"]
-    for spread, expected in ((0.01, "agrees"), (0.05, "not decided: a standard error is above 1")):
+    for spread, expected in ((0.01, "agrees"), (0.05, "fp8_linear agrees, coat not decided: a standard error is above 1")):
         put(folder, entry, [(seed, variant, "acc", value, "") for seed in range(3)
                             for variant, value in (("bf16", 0.8), ("fp8_linear", 0.8), ("coat", 0.8 + spread * (seed - 1)))])
-        assert measured(folder, entry).verdict() == expected
+        assert said(measured(folder, entry)) == expected
 
 
 def a_training_that_was_cut_short_is_made_again(folder):

@@ -1,6 +1,7 @@
 // Several launches of one kernel as one: its blocks are divided among parts, each with arguments of
 // its own. What a decoded token needs are short kernels in a row; of those that do not depend on
 // each other (LaunchArgs::joins_next) one launch waits less and fills the device better.
+// And steps of a chain (target/chains.h), as the kernel that makes them asks for them.
 #pragma once
 
 #include <cstdint>
@@ -53,5 +54,28 @@ std::optional<Parts<Part>> join_parts(const K& first, std::span<const Joined> al
   }
   return parts;
 }
+
+// A rotation that another kernel may make: its addresses and the frequency of each pair.
+struct RopeStep {
+  const void* x;
+  const void* y;
+  const int32_t* positions;
+  std::span<const double> frequencies;
+};
+class RopeKernel : public Prepared {
+ public:
+  virtual RopeStep step_of(const Launch& args) const = 0;
+};
+
+// A cache whose new rows another kernel may write. Where it lies elsewhere than the one that it
+// comes from, step_of has copied that one.
+struct CacheStep {
+  const void* x;
+  void* cache;
+};
+class CacheKernel : public Prepared {
+ public:
+  virtual CacheStep step_of(const Launch& args) const = 0;
+};
 
 }  // namespace octet::cuda

@@ -56,11 +56,14 @@ class Prepared {
   virtual ~Prepared() = default;
   // Only launches; throws ModuleError.
   virtual void launch(const Launch& args) = 0;
-  // Launches of which this kernel's is the first: at most kMaxParts that do not depend on each
-  // other, or a chain. Kernels of few rows make them one (launch/join.h).
+  // At most kMaxParts launches that do not depend on each other, this kernel's the first; kernels
+  // of few rows make them one (launch/join.h).
   virtual void launch_joined(std::span<const Joined> all) {
     for (const Joined& one : all) one.kernel->launch(one.args);
   }
+  // Makes the chain of launches of which this kernel's is the last; false where it makes none:
+  // nothing is launched.
+  virtual bool launch_chain(std::span<const Joined> all) { return static_cast<void>(all), false; }
 };
 
 // Inputs that a kernel is prepared from.

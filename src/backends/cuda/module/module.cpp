@@ -230,6 +230,14 @@ int prepare(const OctetCudaKernel* kernel, void** handle) {
   });
   return is_unavailable ? OCTET_CUDA_UNAVAILABLE : status;
 }
+// As one where they are kernels of one kind; a chain that no kernel makes is launched one by one.
+void launch_joined(std::span<const Joined> all) {
+  if (all.size() > kMaxParts) {
+    for (const Joined& one : all) one.kernel->launch(one.args);
+  } else {
+    all[0].kernel->launch_joined(all);
+  }
+}
 int launch(void* handle, const OctetCudaLaunch* args) {
   return guarded([&] {
     const auto& own = *static_cast<const OwnKernel*>(handle);
@@ -249,7 +257,7 @@ int launch(void* handle, const OctetCudaLaunch* args) {
     waiting.push_back(now);
     if (args->joins_next && waiting.size() < OCTET_CUDA_MAX_CHAINED) return;
     const std::vector<Joined> all = std::exchange(waiting, {});
-    all[0].kernel->launch_joined(all);
+    if (!all.back().kernel->launch_chain(all)) launch_joined(all);
   });
 }
 int forget(void* handle) {

@@ -47,22 +47,8 @@ void tensor_bias_gradient(const AttentionParams& p, const AttentionBackward& x,
 
 // Over a KV cache.
 void cached_attention(const AttentionParams& p, const AttentionForward& x, cudaStream_t stream);
+// Also makes a chain of rotations, writes of caches and attention (target/chains.h).
 std::unique_ptr<Prepared> prepare_cached_attention(const Request& request);
-// Launches the chain of one query a text (target/bind/chains.h) as one: the rotations of queries
-// and keys, the writes of keys and values, and attention over them. False where these are none:
-// nothing is launched.
-bool launch_attention_chain(std::span<const Joined> all);
-
-// A cache that gets new rows, as a kernel that may write them itself asks for it. The cache that
-// it reads has been copied where the new one lies elsewhere.
-struct CacheStep {
-  const void* x;
-  void* cache;
-};
-class CacheKernel : public Prepared {
- public:
-  virtual CacheStep step_of(const Launch& args) const = 0;
-};
 
 // Throws KernelUnavailable where the library is not there, does not take the problem, or wants more
 // scratch than the request has.

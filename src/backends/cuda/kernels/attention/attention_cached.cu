@@ -15,7 +15,8 @@
 #include "backends/cuda/kernels/common/early_start.cuh"
 #include "backends/cuda/kernels/common/element.cuh"
 #include "backends/cuda/kernels/common/fast_math.cuh"
-#include "backends/cuda/kernels/rope/rope.cuh"
+#include "backends/cuda/kernels/common/rotation.cuh"
+#include "backends/cuda/launch/join.h"
 #include "ir/ops/slots.h"
 
 namespace octet::cuda {
@@ -123,7 +124,8 @@ __device__ __forceinline__ Column join_warps(const Partial (&parts)[kWarps][32],
 struct RowSlices {
   int first_run, last_run;
 
-  __device__ __forceinline__ explicit RowSlices(const Row& row)
+  template <typename Range>  // a row, or its keys
+  __device__ __forceinline__ explicit RowSlices(const Range& row)
       : first_run(row.first / kSliceKeys), last_run(row.last < 0 ? -1 : row.last / kSliceKeys) {}
   // The first run of a slice; beyond last_run where it has none.
   __device__ __forceinline__ int first_of(int slice) const {
@@ -184,8 +186,9 @@ __device__ __forceinline__ void attend(const Keys<T>& keys, const float (&q)[kSh
 // The partials of a warp's lanes of all keys of a slice, for each of the block's heads.
 template <Dtype T, int kLanes, int kAtOnce, int kShare, typename OfKey>
 __device__ __forceinline__ void attend_slice(const Keys<T>& keys, int slice,
-                                             const RowSlices& slices, const float (&q)[kShare][8],
-                                             const OfKey& with_bias, Partial (&mine)[kShare]) {
+                                             const float (&q)[kShare][8], const OfKey& with_bias,
+                                             Partial (&mine)[kShare]) {
+  const RowSlices slices(keys);
 #pragma unroll
   for (int h = 0; h < kShare; ++h) mine[h] = {-INFINITY, 0, {}};
   for (int run = slices.first_of(slice); run <= slices.last_run; run += kSlices) {
@@ -218,21 +221,26 @@ __device__ __forceinline__ Keys<T> keys_of(const AttentionParams& p, const Atten
           .last = row.last};
 }
 
-// One slice of a block's heads, whose queries lie one behind the other: to(h, column) in threads
-// below head_dim.
+// A block's heads, and their queries, which lie one behind the other.
+template <Dtype T>
+struct Heads {
+  const Row& row;
+  const Storage<T>* queries;
+};
+
+// One slice of a block's heads: to(h, column) in threads below head_dim.
 template <Dtype T, int kLanes, int kAtOnce, int kShare, HasBias kBias, typename To>
 __device__ __forceinline__ void make_slice(const AttentionParams& p, const AttentionForward& x,
-                                           const Row& row, const Storage<T>* queries, int slice,
-                                           const To& to) {
+                                           const Heads<T>& heads, int slice, const To& to) {
+  const Row& row = heads.row;
   __shared__ Partial parts[kWarps][32];
   const int d = static_cast<int>(p.head_dim), lane = static_cast<int>(threadIdx.x % 32);
   const Keys<T> keys = keys_of<T, kLanes>(p, x, row);
-  const RowSlices slices(row);
   float q[kShare][8];
   Partial mine[kShare];
 #pragma unroll
   for (int h = 0; h < kShare; ++h) {
-    load_eight<T>(queries + h * d, keys.column, d, q[h]);
+    load_eight<T>(heads.queries + h * d, keys.column, d, q[h]);
 #pragma unroll
     for (float& one : q[h]) one *= p.scale * kLog2E;
   }
@@ -242,10 +250,10 @@ __device__ __forceinline__ void make_slice(const AttentionParams& p, const Atten
     const auto with_bias = [&](float score, int key) {
       return __fmaf_rn(bias.at(static_cast<int>(row.t), key), kLog2E, score);
     };
-    attend_slice<T, kLanes, kAtOnce>(keys, slice, slices, q, with_bias, mine);
+    attend_slice<T, kLanes, kAtOnce>(keys, slice, q, with_bias, mine);
   } else {
     attend_slice<T, kLanes, kAtOnce>(
-        keys, slice, slices, q, [](float score, int) { return score; }, mine);
+        keys, slice, q, [](float score, int) { return score; }, mine);
   }
   const int c = static_cast<int>(threadIdx.x);
 #pragma unroll
@@ -257,31 +265,31 @@ __device__ __forceinline__ void make_slice(const AttentionParams& p, const Atten
   }
 }
 
+// Of the row's h-th head from its first on, in threads below head_dim.
 template <Dtype T>
 __device__ __forceinline__ void store_column(const AttentionParams& p, const AttentionForward& x,
-                                             int64_t row, int64_t h, int c, const Column& column) {
-  const int64_t head = row * p.heads + h;
-  static_cast<Storage<T>*>(x.o)[head * p.head_dim + c] = from_float<T>(column.result());
-  if (c == 0) x.lse[(row / p.q_len * p.heads + h) * p.q_len + row % p.q_len] = column.log_sum();
+                                             const Row& row, int h, const Column& column) {
+  const int64_t head = row.h + h, c = threadIdx.x;
+  const int64_t o_at = ((row.b * p.q_len + row.t) * p.heads + head) * p.head_dim + c;
+  static_cast<Storage<T>*>(x.o)[o_at] = from_float<T>(column.result());
+  if (c == 0) x.lse[(row.b * p.heads + head) * p.q_len + row.t] = column.log_sum();
 }
 
 // The results of a block's heads.
 template <Dtype T, int kLanes, int kAtOnce, int kShare, HasBias kBias>
 __device__ __forceinline__ void attend_heads(const AttentionParams& p, const AttentionForward& x,
-                                             const Row& row, const Storage<T>* queries) {
-  const RowSlices slices(row);
+                                             const Heads<T>& heads) {
+  const RowSlices slices(heads.row);
   Column all[kShare];
   const int n_slices = static_cast<int>(slices_of(p.kv_len));
   for (int slice = 0; slice < n_slices; ++slice) {
     if (!slices.has(slice)) continue;
     make_slice<T, kLanes, kAtOnce, kShare, kBias>(
-        p, x, row, queries, slice, [&](int h, const Column& column) { all[h].join(column); });
+        p, x, heads, slice, [&](int h, const Column& column) { all[h].join(column); });
   }
-  const int c = static_cast<int>(threadIdx.x);
-  if (c >= p.head_dim) return;
+  if (threadIdx.x >= p.head_dim) return;
 #pragma unroll
-  for (int h = 0; h < kShare; ++h)
-    store_column<T>(p, x, row.b * p.q_len + row.t, row.h + h, c, all[h]);
+  for (int h = 0; h < kShare; ++h) store_column<T>(p, x, heads.row, h, all[h]);
 }
 
 // Blocks that a multiprocessor holds.
@@ -298,24 +306,23 @@ __global__ void __launch_bounds__(kThreads, kResident<kAtOnce, kShare>)
   start_next();
   const Row row(p, x.positions, kShare, blockIdx.x);
   const int64_t at = ((row.b * p.q_len + row.t) * p.heads + row.h) * p.head_dim;
-  attend_heads<T, kLanes, kAtOnce, kShare, kBias>(p, x, row,
-                                                  static_cast<const Storage<T>*>(x.q) + at);
+  const auto* q = static_cast<const Storage<T>*>(x.q) + at;
+  attend_heads<T, kLanes, kAtOnce, kShare, kBias>(p, x, {row, q});
 }
 
 // One slice of one head; [row, head, slice] of x.slices: o, then top and sum.
 template <Dtype T, int kLanes, int kAtOnce>
 __device__ __forceinline__ void store_slice(const AttentionParams& p, const AttentionForward& x,
-                                            const Row& row, const Storage<T>* queries, int slice) {
-  const int d = static_cast<int>(p.head_dim);
+                                            const Heads<T>& heads, int slice) {
+  const Row& row = heads.row;
+  const int d = static_cast<int>(p.head_dim), c = static_cast<int>(threadIdx.x);
   const int64_t head = (row.b * p.q_len + row.t) * p.heads + row.h;
   float* const to = x.slices + (head * p.slices + slice) * (d + 2);
-  make_slice<T, kLanes, kAtOnce, 1, HasBias::no>(p, x, row, queries, slice,
-                                                 [&](int, const Column& column) {
-                                                   const int c = static_cast<int>(threadIdx.x);
-                                                   to[c] = column.o;
-                                                   if (c == 0)
-                                                     to[d] = column.top, to[d + 1] = column.sum;
-                                                 });
+  const auto store = [&](int, const Column& column) {
+    to[c] = column.o;
+    if (c == 0) to[d] = column.top, to[d + 1] = column.sum;
+  };
+  make_slice<T, kLanes, kAtOnce, 1, HasBias::no>(p, x, heads, slice, store);
 }
 // A slice a block.
 template <Dtype T, int kLanes, int kAtOnce>
@@ -328,7 +335,7 @@ __global__ void __launch_bounds__(kThreads, kResident<kAtOnce, 1>)
   if (!RowSlices(row).has(slice)) return;
   const int64_t head = (row.b * p.q_len + row.t) * p.heads + row.h;
   const auto* q = static_cast<const Storage<T>*>(x.q) + head * p.head_dim;
-  store_slice<T, kLanes, kAtOnce>(p, x, row, q, slice);
+  store_slice<T, kLanes, kAtOnce>(p, x, {row, q}, slice);
 }
 template <Dtype T>
 __global__ void __launch_bounds__(kMaxHeadDim)
@@ -346,7 +353,7 @@ __global__ void __launch_bounds__(kMaxHeadDim)
     const float* const from = x.slices + (head * p.slices + slice) * (d + 2);
     all.join({from[d], from[d + 1], from[c]});
   }
-  store_column<T>(p, x, row.b * p.q_len + row.t, row.h, c, all);
+  store_column<T>(p, x, row, 0, all);
 }
 
 // What a chain starts from: the new rows before their rotation, and the caches.
@@ -377,27 +384,40 @@ __device__ __forceinline__ void prefetch_keys(const Keys<T>& keys) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(of + key * row_bytes + at));
 }
 
-// The rotated queries of a block's heads, and the rows of its key and its value in the caches,
-// where `writes`. By all threads; they wait for each other at its end.
+// What a block of a chain shares.
+template <Dtype T, int kShare>
+struct NewRowsShared {
+  Rotation rotations[kMaxHeadDim / 2];
+  alignas(16) Storage<T> queries[kShare * kMaxHeadDim];
+};
+// Where the new rows lie in the caches, and whether this block writes them.
+struct NewPlace {
+  int position;
+  bool writes;
+};
+
+// The rotated queries of a block's heads, and the rows of its key and its value in the caches. By
+// all threads; they wait for each other at its end.
 template <Dtype T, int kShare>
 __device__ __forceinline__ void take_new_rows(const AttentionParams& p, const Row& row,
-                                              int position, bool writes, const NewRows& rows,
-                                              const Rotation* rotations, Storage<T>* queries) {
+                                              const NewRows& rows, const NewPlace& place,
+                                              NewRowsShared<T, kShare>& shared) {
   const int d = static_cast<int>(p.head_dim), half = d / 2;
   const int64_t kv_head = row.h / (p.heads / p.kv_heads);
   const auto* q = static_cast<const Storage<T>*>(rows.q) + (row.b * p.heads + row.h) * d;
   const int64_t kv_at = (row.b * p.kv_heads + kv_head) * d;
   const auto* k = static_cast<const Storage<T>*>(rows.k) + kv_at;
   const auto* v = static_cast<const Storage<T>*>(rows.v) + kv_at;
-  const int64_t cache_at = ((row.b * p.kv_len + position) * p.kv_heads + kv_head) * d;
+  const int64_t cache_at = ((row.b * p.kv_len + place.position) * p.kv_heads + kv_head) * d;
   // Tasks: a pair of each of the block's queries, of the key, and of the value.
-  const int n_tasks = (writes ? kShare + 2 : kShare) * half;
+  const int n_tasks = (place.writes ? kShare + 2 : kShare) * half;
   for (int task = static_cast<int>(threadIdx.x); task < n_tasks; task += kThreads) {
     const int of = task / half, i = task % half;
+    const Rotation& by = shared.rotations[i];
     if (of < kShare) {
-      rotate_pair<T>(q + of * d, queries + of * d, half, i, rotations[i]);
+      rotate_pair<T>(q + of * d, shared.queries + of * d, half, i, by);
     } else if (of == kShare) {
-      rotate_pair<T>(k, static_cast<Storage<T>*>(rows.k_cache) + cache_at, half, i, rotations[i]);
+      rotate_pair<T>(k, static_cast<Storage<T>*>(rows.k_cache) + cache_at, half, i, by);
     } else {
       auto* to = static_cast<Storage<T>*>(rows.v_cache) + cache_at;
       to[i] = v[i];
@@ -406,13 +426,6 @@ __device__ __forceinline__ void take_new_rows(const AttentionParams& p, const Ro
   }
   __syncthreads();
 }
-
-// What a block of a chain shares.
-template <Dtype T, int kShare>
-struct NewRowsShared {
-  Rotation rotations[kMaxHeadDim / 2];
-  alignas(16) Storage<T> queries[kShare * kMaxHeadDim];
-};
 
 // Ends behind wait_for_previous, with the position of the new row.
 template <Dtype T, int kLanes, int kShare>
@@ -440,8 +453,8 @@ __global__ void __launch_bounds__(kThreads, kResident<kAtOnce, kShare>)
   const Row row(p, x.positions, kShare, blockIdx.x);
   const int position = begin_step<T, kLanes, kShare>(p, x, row, rows, shared.rotations);
   const bool writes = position >= 0 && position < p.kv_len;
-  take_new_rows<T, kShare>(p, row, position, writes, rows, shared.rotations, shared.queries);
-  attend_heads<T, kLanes, kAtOnce, kShare, HasBias::no>(p, x, row, shared.queries);
+  take_new_rows(p, row, rows, {position, writes}, shared);
+  attend_heads<T, kLanes, kAtOnce, kShare, HasBias::no>(p, x, {row, shared.queries});
 }
 
 // One slice of one head a block, as cached_slice; that of the new row writes it.
@@ -460,8 +473,8 @@ __global__ void __launch_bounds__(kThreads, kResident<kAtOnce, 1>)
   of_slice.first = max(row.first, RowSlices(row).first_of(slice) * kSliceKeys);
   const int position = begin_step<T, kLanes, 1>(p, x, of_slice, rows, shared.rotations);
   const bool writes = position < p.kv_len && position / kSliceKeys % kSlices == slice;
-  take_new_rows<T, 1>(p, row, position, writes, rows, shared.rotations, shared.queries);
-  store_slice<T, kLanes, kAtOnce>(p, x, row, shared.queries, slice);
+  take_new_rows(p, row, rows, {position, writes}, shared);
+  store_slice<T, kLanes, kAtOnce>(p, x, {row, shared.queries}, slice);
 }
 
 template <Dtype T, int kAtOnce, int kShare, HasBias kBias = HasBias::no>
@@ -510,18 +523,6 @@ void launch_step(const AttentionParams& p, const AttentionForward& x, const NewR
                         : launch_step<T, kFewKeys, 1>(p, x, rows, stream);
 }
 
-class CachedAttention : public Prepared {
- public:
-  explicit CachedAttention(const AttentionParams& p) : p_(p) {}
-  const AttentionParams& params() const { return p_; }
-  void launch(const Launch& args) override {
-    cached_attention(p_, forward_args(p_, args), args.stream);
-  }
-
- private:
-  AttentionParams p_;
-};
-
 // The rotation whose result lies at an address; nothing where there is none.
 std::optional<RopeStep> rotation_to(std::span<const Joined> rotations, const void* y) {
   for (const Joined& one : rotations) {
@@ -532,6 +533,45 @@ std::optional<RopeStep> rotation_to(std::span<const Joined> rotations, const voi
   }
   return std::nullopt;
 }
+class CachedAttention : public Prepared {
+ public:
+  explicit CachedAttention(const AttentionParams& p) : p_(p) {}
+  void launch(const Launch& args) override {
+    cached_attention(p_, forward_args(p_, args), args.stream);
+  }
+
+  bool launch_chain(std::span<const Joined> all) override;
+
+ private:
+  AttentionParams p_;
+};
+
+bool CachedAttention::launch_chain(std::span<const Joined> all) {
+  if (all.size() != 5) return false;
+  const auto* k_writer = dynamic_cast<const CacheKernel*>(all[2].kernel);
+  const auto* v_writer = dynamic_cast<const CacheKernel*>(all[3].kernel);
+  if (k_writer == nullptr || v_writer == nullptr) return false;
+  const AttentionForward x = forward_args(p_, all[4].args);
+  const auto q = rotation_to(all.first(2), x.q);
+  const auto k = rotation_to(all.first(2), all[2].args.operands[octet::CacheWrite::x]);
+  if (!q || !k || !std::ranges::equal(q->frequencies, k->frequencies)) return false;
+  const CacheStep to_k = k_writer->step_of(all[2].args), to_v = v_writer->step_of(all[3].args);
+  if (to_k.cache != x.k || to_v.cache != x.v || q->positions != x.positions ||
+      std::ssize(q->frequencies) * 2 != p_.head_dim)
+    return false;
+  NewRows rows{.q = q->x,
+               .k = k->x,
+               .v = to_v.x,
+               .k_cache = to_k.cache,
+               .v_cache = to_v.cache,
+               .frequencies = {}};
+  std::ranges::copy(q->frequencies, rows.frequencies);
+  const cudaStream_t stream = all[4].args.stream;
+  p_.dtype == Dtype::fp16 ? launch_step<Dtype::fp16>(p_, x, rows, stream)
+                          : launch_step<Dtype::bf16>(p_, x, rows, stream);
+  return true;
+}
+
 }  // namespace
 
 void cached_attention(const AttentionParams& p, const AttentionForward& x, cudaStream_t stream) {
@@ -547,34 +587,6 @@ void cached_attention(const AttentionParams& p, const AttentionForward& x, cudaS
 
 std::unique_ptr<Prepared> prepare_cached_attention(const Request& request) {
   return std::make_unique<CachedAttention>(request.get<AttentionParams>());
-}
-
-bool launch_attention_chain(std::span<const Joined> all) {
-  if (all.size() != 5) return false;
-  const auto* attention = dynamic_cast<const CachedAttention*>(all[4].kernel);
-  const auto* k_writer = dynamic_cast<const CacheKernel*>(all[2].kernel);
-  const auto* v_writer = dynamic_cast<const CacheKernel*>(all[3].kernel);
-  if (attention == nullptr || k_writer == nullptr || v_writer == nullptr) return false;
-  const AttentionParams& p = attention->params();
-  const AttentionForward x = forward_args(p, all[4].args);
-  const auto q = rotation_to(all.first(2), x.q);
-  const auto k = rotation_to(all.first(2), all[2].args.operands[octet::CacheWrite::x]);
-  if (!q || !k || !std::ranges::equal(q->frequencies, k->frequencies)) return false;
-  const CacheStep to_k = k_writer->step_of(all[2].args), to_v = v_writer->step_of(all[3].args);
-  if (to_k.cache != x.k || to_v.cache != x.v || q->positions != x.positions ||
-      std::ssize(q->frequencies) * 2 != p.head_dim)
-    return false;
-  NewRows rows{.q = q->x,
-               .k = k->x,
-               .v = to_v.x,
-               .k_cache = to_k.cache,
-               .v_cache = to_v.cache,
-               .frequencies = {}};
-  std::ranges::copy(q->frequencies, rows.frequencies);
-  const cudaStream_t stream = all[4].args.stream;
-  p.dtype == Dtype::fp16 ? launch_step<Dtype::fp16>(p, x, rows, stream)
-                         : launch_step<Dtype::bf16>(p, x, rows, stream);
-  return true;
 }
 
 }  // namespace octet::cuda

@@ -1,5 +1,4 @@
 // Rows of a KV cache replaced by new ones: params/move.h.
-#include "backends/cuda/kernels/attention/attention.h"
 #include "backends/cuda/kernels/common/early_start.cuh"
 #include "backends/cuda/kernels/move/move.cuh"
 #include "backends/cuda/launch/join.h"

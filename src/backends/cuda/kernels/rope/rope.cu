@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "backends/cuda/kernels/attention/attention.h"
 #include "backends/cuda/kernels/common/early_start.cuh"
+#include "backends/cuda/kernels/common/rotation.cuh"
 #include "backends/cuda/kernels/common/row_amax.cuh"
 #include "backends/cuda/kernels/common/row_launch.cuh"
-#include "backends/cuda/kernels/rope/rope.cuh"
 #include "backends/cuda/launch/join.h"
 
 namespace octet::cuda {
@@ -240,7 +239,6 @@ class Rope : public RopeKernel {
     rotate(launch.stream);
   }
   void launch_joined(std::span<const Joined> all) override {
-    if (launch_attention_chain(all)) return;
     const auto sides = join_parts<RopeSide>(*this, all);
     if (!sides) return Prepared::launch_joined(all);
     args_.amax = {};

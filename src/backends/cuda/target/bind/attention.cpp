@@ -4,23 +4,14 @@
 
 #include "backends/cuda/rows/attention.h"
 #include "backends/cuda/target/bind/binding.h"
-#include "backends/cuda/target/bind/chains.h"
+#include "backends/cuda/target/chains.h"
 #include "backends/cuda/target/choose/attention.h"
-#include "plan/views.h"
 
 namespace octet::cuda {
 namespace {
 
 bool is_gradient(const NodeView& view) {
   return op_def(view.node.op).is_gradient;
-}
-
-// True if another node makes the queries, or what they are rotated from, and none the positions.
-bool reads_ahead(const NodeView& view) {
-  const Graph& graph = view.graph;
-  const Node* rope = graph.producer(view_root(graph, view.node.in(Attention::q)), OpCode::rope);
-  return rope != nullptr && graph.producer(view_root(graph, rope->in(Rope::x))) != nullptr &&
-         graph.input_of(view_root(graph, view.node.in(Attention::positions))) != nullptr;
 }
 
 AttentionParams attention_params(const NodeView& view) {
@@ -39,7 +30,7 @@ AttentionParams attention_params(const NodeView& view) {
   p.key_begins = view.has(slots.key_begins);
   p.key_ends = view.has(slots.key_ends);
   p.cached = is_cached_attention(view);
-  p.reads_ahead = p.cached && reads_ahead(view);
+  p.reads_ahead = p.cached && chain_reads_ahead(view);
   // A longer one hides nothing.
   p.window = a.window < std::max(a.q_len, a.kv_len) ? a.window : 0;
   if (!view.has(slots.bias)) return p;

@@ -11,6 +11,10 @@
 
 namespace octet::cuda {
 
+// True if a node makes what the queries of an attention are rotated from, and none its positions:
+// these were written before the kernel that is launched before the chain.
+bool chain_reads_ahead(const NodeView& attention);
+
 // Empty where the steps are no chain.
 std::string_view chain_kernel(std::span<const RowStep> steps);
 

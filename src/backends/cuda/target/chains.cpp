@@ -1,4 +1,4 @@
-#include "backends/cuda/target/bind/chains.h"
+#include "backends/cuda/target/chains.h"
 
 #include <optional>
 
@@ -51,6 +51,13 @@ std::optional<Written> write_of(const RowStep& step, const AttentionParams& to) 
 }
 
 }  // namespace
+
+bool chain_reads_ahead(const NodeView& view) {
+  const Graph& graph = view.graph;
+  const Node* rope = graph.producer(view_root(graph, view.node.in(Attention::q)), OpCode::rope);
+  return rope != nullptr && graph.producer(view_root(graph, rope->in(Rope::x))) != nullptr &&
+         graph.input_of(view_root(graph, view.node.in(Attention::positions))) != nullptr;
+}
 
 std::string_view chain_kernel(std::span<const RowStep> steps) {
   if (steps.size() != 5) return {};

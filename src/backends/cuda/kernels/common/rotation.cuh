@@ -1,9 +1,8 @@
 // The rotation of a pair of elements, for the kernels that rotate.
 #pragma once
 
-#include <span>
+#include <cuda_runtime.h>
 
-#include "backends/cuda/launch/kernel.h"
 #include "math/exact_functions.h"
 
 namespace octet::cuda {
@@ -22,18 +21,5 @@ __device__ __forceinline__ float2 rotated(const Rotation& rotation, float low, f
   return make_float2(fmaf(-high, rotation.sine, low * rotation.cosine),
                      fmaf(low, rotation.sine, high * rotation.cosine));
 }
-
-// Addresses of a rotation that another kernel may make (attention/attention_cached.cu), and the
-// frequency of each pair.
-struct RopeStep {
-  const void* x;
-  const void* y;
-  const int32_t* positions;
-  std::span<const double> frequencies;
-};
-class RopeKernel : public Prepared {
- public:
-  virtual RopeStep step_of(const Launch& launch) const = 0;
-};
 
 }  // namespace octet::cuda
