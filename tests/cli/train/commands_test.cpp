@@ -246,7 +246,8 @@ TEST_P(BadCalls, end_with_their_code_and_one_line) {
 
 const BadCall kBadCalls[] = {
     {"no_data", "train DIR/tiny.yaml --set data.train=[DIR/none.txt]", 3,
-     "[data] 'DIR/none.txt': expected a file or a folder, got neither"},
+     "[data] 'DIR/none.txt': expected a file or a folder, got neither: --set data.train=FILE names "
+     "another"},
     {"torn_shard", "train DIR/tiny.yaml --set data.train=[DIR/bytes.bin]", 3,
      "[shard] DIR/bytes.bin: expected a multiple of 2 bytes, got 3"},
     {"small_vocabulary",
