@@ -135,6 +135,15 @@ TEST_F(ModelFlagsOfTrain, a_folder_that_is_no_model_is_told_as_one) {
   }
 }
 
+TEST_F(ModelFlagsOfTrain, a_folder_in_the_place_of_a_configuration_is_told_what_it_is) {
+  const std::string before =
+      "octet: expected a configuration file or the name of a recipe, got the folder ";
+  folder_.put("folder/config.json", "{}");
+  EXPECT_EQ(run("plan folder").err, before + "'folder': --model takes the folder of a model\n");
+  folder_.put("run/config.yaml", "");
+  EXPECT_EQ(run("plan run").err, before + "'run': a run's is run/config.yaml\n");
+}
+
 TEST_F(ModelFlagsOfTrain, a_plan_has_the_rows_of_a_run_on_the_same_data) {
   folder_.put(
       "model/tokenizer.json",

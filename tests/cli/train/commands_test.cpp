@@ -262,6 +262,11 @@ const BadCall kBadCalls[] = {
      "got "
      "'perplexty'; the nearest is "
      "perplexity"},
+    {"a_text_to_inspect", "inspect DIR/tiny.yaml", 3,
+     "[inspect] 'DIR/tiny.yaml': expected a run, a checkpoint, a model folder or a .safetensors "
+     "file, got another file"},
+    {"a_folder_to_train", "train DIR/empty", 2,
+     "expected a configuration file or the name of a recipe, got the folder 'DIR/empty'"},
     {"nothing_to_inspect", "inspect DIR/none", 3,
      "[inspect] 'DIR/none': expected a run, a checkpoint, a model folder or a .safetensors file, "
      "got no such path"},
