@@ -160,8 +160,8 @@ void add_content_flags(CLI::App& convert, CLI::Option& adapters, ConvertFlags& f
       ->type_name("FILE")
       ->excludes(&adapters);
   convert.add_flag("--fold-norms", flags.fold_norms,
-                   "of a folder of kind resnet: write convolutions that hold the batch norms "
-                   "behind them");
+                   "of a folder of a convolutional network: write convolutions that hold the "
+                   "batch norms behind them");
   convert
       .add_flag("--verify", flags.verify,
                 "write octet_verify.json: logits of fixed rows, which python -m "

@@ -44,8 +44,8 @@ std::vector<std::string> names_in(const ConfigRow& row) {
 void expect_file_or_model(const FinetuneFlags& flags, NeedsData needs) {
   const bool has_file = !flags.config.empty(), has_model = !flags.finetune.model.empty();
   const bool has_data = !flags.finetune.data.empty();
-  const bool lacks_data = needs == NeedsData::yes && has_model != has_data;
-  if (has_file != has_model && !lacks_data) return;
+  const bool fits = needs == NeedsData::yes ? has_model == has_data : has_model || !has_data;
+  if (has_file != has_model && fits) return;
   throw Error(ErrorCode::invalid_argument,
               "{}: expected a configuration file, or --model DIR{}, got {}",
               needs == NeedsData::yes ? "train" : "plan",
@@ -77,12 +77,16 @@ void add_finetune_flags(CLI::App& command, FinetuneFlags& flags, NeedsData needs
       .add_option("--adapter", flags.adapter,
                   "an adapter's folder (PEFT) that training goes on with (lora.adapter)")
       ->type_name("DIR");
+  command
+      .add_option(
+          "--data", finetune.data,
+          needs == NeedsData::yes
+              ? "conversations (.json, .jsonl), text or token shards; may be repeated"
+              : "what it will be fine-tuned on, whose longest record says how long rows are; "
+                "may be repeated")
+      ->type_name("FILE")
+      ->group(kGroup);
   if (needs == NeedsData::yes) {
-    command
-        .add_option("--data", finetune.data,
-                    "conversations (.json, .jsonl), text or token shards; may be repeated")
-        ->type_name("FILE")
-        ->group(kGroup);
     command.add_option("--out", finetune.out, "folder of the run; without it runs/finetune")
         ->type_name("RUN")
         ->group(kGroup);

@@ -37,10 +37,10 @@ struct FinetuneFlags {
   };
 };
 
-// Who reads data: `plan` needs none.
+// Who needs data: `plan` reads them where they are named.
 enum class NeedsData : uint8_t { no, yes };
 
-// CONFIG, --model, --recipe and the keys' flags; --data and --out where data are needed.
+// CONFIG, --model, --data, --recipe and the keys' flags; --out where data are needed.
 void add_finetune_flags(CLI::App& command, FinetuneFlags& flags, NeedsData needs);
 
 // Throws Error{invalid_argument} where one of `sets` (--set) is of the key that this flag stands

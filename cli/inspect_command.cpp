@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -148,6 +149,16 @@ void run_inspect(const std::string& path, const GlobalOptions& options) {
       table.rows.push_back(tensor_row(file_name(path), model.at(name)));
     }
   } else {
+    // JSON's brace stands behind eight bytes of a length.
+    std::array<char, 9> first = {};
+    const auto reader = files.open(path);
+    if (reader->size() >= first.size()) reader->read_at(0, first);
+    if (!path.ends_with(".safetensors") && first[8] != '{') {
+      throw Error(ErrorCode::bad_data,
+                  "[inspect] '{}': expected a run, a checkpoint, a model folder or a .safetensors "
+                  "file, got another file",
+                  path);
+    }
     add_file(SafetensorsReader::open(files, path), table);
   }
   print_table(options, table);

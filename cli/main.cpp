@@ -69,6 +69,8 @@ std::vector<std::string> run_keys() {
 std::string nearest_flag(const CLI::App& command, const std::string& word) {
   const std::vector<std::string> flags = flag_names(command);
   const bool has_keys = command.get_option_no_throw("config") != nullptr;
+  if (has_keys && word == "--config") return "CONFIG without a flag";
+  if (word == "--model" && command.get_name() == "chat") return "octet generate --model DIR --chat";
   if (has_keys && synonym_of(word, flags).empty()) {
     const std::string key = synonym_of(word, run_keys());
     if (!key.empty()) return fmt::format("--set {}=VALUE", key);
@@ -137,6 +139,8 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
                                          : "";
     if (!is_flag && !has_commands && command->get_option_no_throw("--prompt") != nullptr)
       nearest = "--prompt TEXT";
+    if (!is_flag && word != extras.front() && find_config_row(word) != nullptr)
+      nearest = fmt::format("--set {}=VALUE", word);
     return fmt::format("unknown {} {}{} (see {} --help)",
                        is_flag        ? "flag"
                        : has_commands ? "command"

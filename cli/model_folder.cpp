@@ -97,6 +97,10 @@ std::string model_path(Files& files, const std::string& model, const Log& log) {
   if (is_gguf_file(files, model)) return folder_of_gguf(files, model, log);
   if (files.exists(model) || !is_hub_name(model)) return model;
   if (const auto snapshot = hub_snapshot(files, model, ::getenv)) return *snapshot;
+  if (files.is_directory(model.substr(0, model.find('/')))) {  // runs/first, which is not there
+    throw Error(ErrorCode::bad_data,
+                "[model] '{}': expected a run or a model folder, got no such path", model);
+  }
   throw Error(ErrorCode::bad_data,
               "[model] '{}': expected a folder, or a model of the hub's local cache, got neither: "
               "`hf download {}` puts it there",
@@ -129,7 +133,11 @@ ModelPaths model_paths(Files& files, const std::string& model, const std::string
 
 std::string model_folder(Files& files, const std::string& model, const Log& log) {
   std::string path = model_path(files, model, log);
-  if (!is_run(files, path)) return path;
+  if (!is_run(files, path)) {
+    if (has_config(files, path)) return path;
+    throw Error(ErrorCode::bad_data, "[model] '{}': expected a model folder, got {}", model,
+                files.exists(path) ? "a folder without config.json" : "no such path");
+  }
   std::string exported = join_path(path, "export");
   if (has_config(files, exported)) return exported;
   // A folder that is free to write: an export of adapters alone has the name.

@@ -14,11 +14,13 @@
 #include "cli/finetune_flags.h"
 #include "config/load.h"
 #include "infer/generation_sums.h"
+#include "infer/model_source.h"
 #include "infer/model_spec.h"
 #include "ir/print.h"
 #include "plan/kernel_row.h"
 #include "plan/report.h"
 #include "train/fitting_sets.h"
+#include "train/open_run.h"
 #include "train/plan_report.h"
 #include "train/run_setup.h"
 
@@ -111,6 +113,18 @@ KernelNeeds needs_of(const RunConfig& config) {
           .ranks = static_cast<int>(config.parallel.ranks)};
 }
 
+// The configuration, with the rows that its data ask for where --data names some.
+RunConfig planned_config(const FinetuneFlags& flags, const std::vector<std::string>& sets,
+                         const GlobalOptions& options) {
+  LoadedConfig loaded = configuration_of(flags, sets, NeedsData::no, make_log(options));
+  if (flags.finetune.data.empty()) return loaded.config;
+  take_tokenizer_of_model(posix_files(), loaded);
+  const OpenRunOptions open{
+      .data = {.log = make_log(options), .threads = options.threads, .keeps_tokens = false},
+      .fits_to_data = true};
+  return open_run(posix_files(), std::move(loaded), open).loaded.config;
+}
+
 // Prints the settings that fit a GPU of so much memory.
 void print_fitting_sets(const PlanFlags& flags, const GlobalOptions& options) {
   std::vector<std::string> own = sets_with_flags(flags, options.config_sets());
@@ -183,7 +197,7 @@ void run_plan(const PlanFlags& flags, const CLI::App& command, const GlobalOptio
     expect_no_set(fmt::format("--ranks {}", *flags.ranks), "parallel.ranks", sets);
     sets.push_back(fmt::format("parallel.ranks={}", *flags.ranks));
   }
-  const RunConfig config = configuration_of(flags, sets, NeedsData::no, make_log(options)).config;
+  const RunConfig config = planned_config(flags, sets, options);
   Backend backend = open_plan_backend(options, needs_of(config));
   for (const std::string& row : flags.without) strike(*backend.catalogue, row);
   const bool has_ranks = config.parallel.ranks > 1;
@@ -227,8 +241,9 @@ void add_device_memory(CLI::App& plan, PlanFlags& flags) {
           ->type_name("BYTES")
           ->transform(CLI::AsSizeValue(false))
           ->check(CLI::Range(int64_t{1}, int64_t{1} << 60));
-  for (const char* other : {"--buffers", "--steps", "--offsets", "--graph", "--policy", "--passes",
-                            "--without", "--ranks", "--hosts", "--network", "--link", "--texts"})
+  for (const char* other :
+       {"--buffers", "--steps", "--offsets", "--graph", "--policy", "--passes", "--without",
+        "--ranks", "--hosts", "--network", "--link", "--texts", "--data"})
     memory->excludes(plan.get_option(other));
 }
 

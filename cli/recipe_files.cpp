@@ -64,6 +64,19 @@ std::string stem(const std::string& name) {
               "expected a configuration file, got '{}', which is not there{}", config, hint);
 }
 
+// A run and a model are folders that other flags take.
+[[noreturn]] void fail_folder(const std::string& folder) {
+  const Files& files = posix_files();
+  const std::string recorded = join_path(folder, "config.yaml");
+  const std::string hint = files.exists(recorded) ? ": a run's is " + recorded
+                           : files.exists(join_path(folder, "config.json"))
+                               ? ": --model takes the folder of a model"
+                               : "";
+  throw Error(ErrorCode::invalid_argument,
+              "expected a configuration file or the name of a recipe, got the folder '{}'{}",
+              folder, hint);
+}
+
 }  // namespace
 
 std::vector<RecipeFile> recipe_files() {
@@ -74,18 +87,19 @@ std::vector<RecipeFile> recipe_files() {
 }
 
 std::string config_path(const std::string& config) {
+  const EntryKind kind = config.empty() ? EntryKind::none : posix_files().kind(config);
   if (is_file_name(config)) {
-    if (!config.empty() && posix_files().kind(config) == EntryKind::none) fail_no_file(config);
+    if (!config.empty() && kind == EntryKind::none) fail_no_file(config);
+    if (kind == EntryKind::directory) fail_folder(config);
     return config;
   }
-  const EntryKind kind = posix_files().kind(config);
   if (kind != EntryKind::none && kind != EntryKind::directory) return config;
   std::vector<std::string> names;
   for (const RecipeFile& recipe : recipe_files()) {
     if (recipe.name == config) return recipe.path;
     names.push_back(recipe.name);
   }
-  if (kind == EntryKind::directory) return config;  // whose reader says that it is one
+  if (kind == EntryKind::directory) fail_folder(config);
   if (names.empty()) {
     throw Error(ErrorCode::invalid_argument,
                 "expected a configuration file, got '{}', which is none; recipes by name are not "

@@ -18,7 +18,7 @@ std::vector<RecipeFile> recipe_files();
 
 // The file that a CONFIG of the command line means: itself where it exists, has a slash or ends as
 // YAML and JSON do; else the recipe of this name. Throws Error{invalid_argument}, which names the
-// nearest one, where there is none.
+// nearest one, where there is none, and what a folder is in its place.
 std::string config_path(const std::string& config);
 
 }  // namespace octet

@@ -61,6 +61,21 @@ void check_positions(const RunConfig& config, const ModelSpec& spec, bool resume
   log.warning("{}", text);
 }
 
+// Before anything is read, with the key that names other data.
+void expect_data_there(const Files& files, const RunConfig& config) {
+  const auto expect = [&](const char* key, const std::vector<std::string>& paths) {
+    for (const std::string& path : paths) {
+      if (files.exists(path)) continue;
+      throw Error(ErrorCode::bad_data,
+                  "[data] '{}': expected a file or a folder, got neither: --set {}=FILE names "
+                  "another",
+                  path, key);
+    }
+  };
+  expect("data.train", config.data.train);
+  expect("data.val", config.data.val);
+}
+
 // The loss of a single sample is 0, whatever the model.
 void expect_enough_samples(const RunConfig& config, const ModelSpec& spec) {
   for (const WeightedLoss& one : run_losses(config, spec)) {
@@ -134,6 +149,7 @@ OpenRun open_run(Files& files, LoadedConfig loaded, const OpenRunOptions& option
   OpenRun run{.loaded = std::move(loaded), .data = {}, .spec = {}};
   const RunConfig& config = run.loaded.config;
   run.spec = model_from_config(files, config);
+  expect_data_there(files, config);
   if (!is_written(run.loaded.source, "data.fields.negatives"))
     run.loaded.source["data.fields.negatives"] = "derived";
   settle_negatives(files, run.loaded.config, run.spec);

@@ -32,6 +32,38 @@ std::string recompute_text(const ProgramOptions& options) {
   return fmt::format("recompute {}{}\n", enum_name(*options.recompute), layers);
 }
 
+// A line without the numbers of its values and its layer, which layers of one kind share.
+std::string without_numbers(const std::string& line) {
+  std::string kept;
+  for (size_t i = 0; i < line.size();) {
+    const bool is_number = line[i] >= '0' && line[i] <= '9';
+    const bool is_of_place = kept.ends_with('%') || kept.ends_with("@ layer ");
+    if (!is_number || !is_of_place) {
+      kept += line[i++];
+      continue;
+    }
+    i = std::min(line.find_first_not_of("0123456789", i), line.size());
+  }
+  return kept;
+}
+
+// The fusions that did not fire, of those that differ by their layer alone the first.
+std::string near_misses_text(const std::vector<std::string>& lines) {
+  if (lines.empty()) return "";
+  std::map<std::string, int64_t> counts;
+  for (const std::string& line : lines) ++counts[without_numbers(line)];
+  std::string text = "fusions that did not fire:\n";
+  for (const std::string& line : lines) {
+    const auto found = counts.find(without_numbers(line));
+    if (found == counts.end()) continue;  // told
+    const int64_t n_more = found->second - 1;
+    text +=
+        fmt::format("  {}{}\n", line, n_more > 0 ? fmt::format("; {} more like it", n_more) : "");
+    counts.erase(found);
+  }
+  return text;
+}
+
 // The frozen parameters, where the run freezes some.
 std::string frozen_text(const Program& program) {
   if (program.options().freeze.empty()) return "";
@@ -194,8 +226,7 @@ std::string PlanReport::text() const {
   for (const auto& [name, count] : count_ops(largest_->graph))
     text += fmt::format("  {:6} {}\n", count, name);
   text += rescales_text(count_rescales(largest_->graph));
-  if (!largest_->near_misses.empty()) text += "fusions that did not fire:\n";
-  for (const std::string& line : largest_->near_misses) text += "  " + line + "\n";
+  text += near_misses_text(largest_->near_misses);
   return text;
 }
 

@@ -70,22 +70,36 @@ def weights():
     yield "lm_head.weight", (VOCAB, HIDDEN)
 
 
-def write_model(folder):
+def write_tensors(path, tensors):
+    """Pairs of a name and a shape: matrices of small random numbers, vectors of ones."""
     rng, header, data = random.Random(1), {}, bytearray()
-    for name, shape in weights():
+    for name, shape in tensors:
         n = shape[0] * (shape[1] if len(shape) > 1 else 1)
         values = array("f", (rng.gauss(0, 0.05) for _ in range(n)) if len(shape) > 1 else [1.0] * n)
         header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + 4 * n]}
         data += values.tobytes()
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    write(folder / "model.safetensors", struct.pack("<Q", len(text)) + text + bytes(data))
+    write(path, struct.pack("<Q", len(text)) + text + bytes(data))
+
+
+def write_model(folder):
+    write_tensors(folder / "model.safetensors", weights())
     write_json(folder / "config.json", {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": HIDDEN, "num_hidden_layers": LAYERS,
         "num_attention_heads": 4, "num_key_value_heads": 4, "intermediate_size": FFN, "vocab_size": VOCAB,
         "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu",
         "tie_word_embeddings": False, "eos_token_id": 258, "torch_dtype": "float32"})
     write_tokenizer(folder)
+
+
+def write_adapter(folder, base, rank=4):
+    """LoRA of the queries, as PEFT saves it."""
+    write_json(folder / "adapter_config.json", {"peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": base, "r": rank,
+                                                "lora_alpha": 2 * rank, "target_modules": ["q_proj"]})
+    at = "base_model.model.model.layers.{}.self_attn.q_proj.lora_{}.weight"
+    write_tensors(folder / "adapter_model.safetensors", [(at.format(layer, name), shape) for layer in range(LAYERS)
+                                                         for name, shape in (("A", (rank, HIDDEN)), ("B", (HIDDEN, rank)))])
 
 
 def conversation(seed):
@@ -143,6 +157,10 @@ def make_inputs(folder: Path):
     for name in ("text.txt", "held-out.txt"):
         write(folder / name, sentences(60, 4))
     write(folder / "prompts.txt", "Once upon a time\nThe old king\n")
+    write_adapter(folder / "ADAPTER", "MODEL")
+    write_lines(folder / "pairs.jsonl", [{"prompt": sentences(1, i), "chosen": sentences(2, i + 1), "rejected": sentences(2, i + 2)}
+                                         for i in range(40)])
+    write_lines(folder / "more.jsonl", [conversation(3 * i + 1) for i in range(40)])
     write_lines(folder / "talks.jsonl", [conversation(3 * i) for i in range(40)])
     context = {"messages": conversation(5)["messages"]}
     write_json(folder / "conversation.json", context)

@@ -118,6 +118,55 @@ TEST_F(ModelFlagsOfTrain, a_name_of_the_hub_is_looked_up_in_its_local_cache) {
   EXPECT_EQ(converted.code, 0) << converted.err;
   folder_.put(cached + "refs/main", "../../elsewhere\n");
   EXPECT_EQ(run(plan).code, 3);
+  // A folder beside its kin that is not there is no name of the hub.
+  folder_.put("runs/first/note.txt", "");
+  EXPECT_EQ(run("generate --model runs/second --prompt a").err,
+            "octet: [model] 'runs/second': expected a run or a model folder, got no such path\n");
+}
+
+TEST_F(ModelFlagsOfTrain, a_folder_that_is_no_model_is_told_as_one) {
+  folder_.put("notes/note.txt", "");
+  for (const char* command : {"plan", "train --data text.txt"}) {
+    EXPECT_EQ(run(std::string(command) + " --model a/b/none").err,
+              "octet: [model] 'a/b/none': expected a model folder, got no such path\n");
+    EXPECT_EQ(
+        run(std::string(command) + " --model notes").err,
+        "octet: [model] 'notes': expected a model folder, got a folder without config.json\n");
+  }
+}
+
+TEST_F(ModelFlagsOfTrain, a_folder_in_the_place_of_a_configuration_is_told_what_it_is) {
+  const std::string before =
+      "octet: expected a configuration file or the name of a recipe, got the folder ";
+  folder_.put("folder/config.json", "{}");
+  EXPECT_EQ(run("plan folder").err, before + "'folder': --model takes the folder of a model\n");
+  folder_.put("run/config.yaml", "");
+  EXPECT_EQ(run("plan run").err, before + "'run': a run's is run/config.yaml\n");
+}
+
+TEST_F(ModelFlagsOfTrain, a_plan_has_the_rows_of_a_run_on_the_same_data) {
+  folder_.put(
+      "model/tokenizer.json",
+      R"({"model": {"type": "WordLevel", "vocab": {"a": 0, "b": 1, "?": 2}, "unk_token": "?"},
+                  "pre_tokenizer": {"type": "WhitespaceSplit"}})");
+  std::string words = "b";
+  for (int i = 0; i < 40; ++i) words += " a";  // 81 bytes
+  folder_.put("talks.jsonl", R"({"prompt": "a", "completion": "b"})"
+                             "\n"
+                             R"({"prompt": "a", "completion": ")" +
+                                 words + "\"}\n");
+  const std::string flags =
+      " --model model --data talks.jsonl --set data.chat.template=plain "
+      "--set data.text_end=false --set data.val=[talks.jsonl]";
+  const Outcome planned = run("plan" + flags);
+  ASSERT_EQ(planned.code, 0) << planned.err;
+  EXPECT_THAT(planned.out, testing::HasSubstr("batch 1 x 48"));
+  EXPECT_FALSE(posix_files().exists(folder_ / "runs"));
+  const Outcome trained = run("train --out run --epochs 1 --quiet" + flags);
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_THAT(config(), testing::HasSubstr("seq: 48"));
+  EXPECT_EQ(run("plan --data text.txt").err,
+            "octet: plan: expected a configuration file, or --model DIR, got no model\n");
 }
 
 TEST_F(ModelFlagsOfTrain, a_config_alone_is_enough_to_plan) {

@@ -27,6 +27,18 @@ TEST(PlanCommand, does_without_rows_that_are_struck) {
   EXPECT_THAT(some.out, testing::HasSubstr(": generic"));
 }
 
+TEST(PlanCommand, tells_once_of_a_fusion_that_did_not_fire_in_layers_of_one_kind) {
+  const test::ScratchFolder folder;
+  const test::Outcome plan = test::run_program(
+      folder, "plan " OCTET_SOURCE_DIR
+              "/recipes/llama-3m.yaml --set recipe='{base: hif8, scaling: periodic}'");
+  ASSERT_EQ(plan.code, 0) << plan.err;
+  const std::string told = plan.out.substr(plan.out.find("fusions that did not fire:\n"));
+  EXPECT_EQ(std::ranges::count(told, '\n'), 4) << told;  // two norms and the activation of a layer
+  EXPECT_THAT(told, testing::HasSubstr("@ layer 0, "));
+  EXPECT_THAT(told, testing::HasSubstr(" alone; 3 more like it\n"));
+}
+
 TEST(PlanCommand, a_name_that_rows_begin_with_strikes_all_of_them) {
   const test::ScratchFolder folder;
   const std::string plan = std::string(kPlan) + "--set recipe.base=fp8_linear ";

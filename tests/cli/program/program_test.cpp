@@ -54,6 +54,13 @@ const BadCall kBadCalls[] = {
      "unknown flag --thread, the nearest is --threads (see octet doctor --help)"},
     {"misspelt_inner_command", "docs confguration",
      "unknown command confguration, the nearest is configuration (see octet docs --help)"},
+    {"key_without_its_flag", "train llama-3m data.train=docs",
+     "unknown argument data.train, the nearest is --set data.train=VALUE (see octet train --help)"},
+    {"flag_of_the_configuration", "plan --config llama-3m",
+     "unknown flag --config, the nearest is CONFIG without a flag (see octet plan --help)"},
+    {"model_to_chat_with", "chat --model DIR",
+     "unknown flag --model, the nearest is octet generate --model DIR --chat (see octet chat "
+     "--help)"},
     {"superfluous_word", "doctor now", "unknown argument now (see octet doctor --help)"},
     {"missing_inner_command", "docs",
      "expected a command: configuration, models, scale-rules, types, kernels, keys, completion, "

@@ -246,7 +246,8 @@ TEST_P(BadCalls, end_with_their_code_and_one_line) {
 
 const BadCall kBadCalls[] = {
     {"no_data", "train DIR/tiny.yaml --set data.train=[DIR/none.txt]", 3,
-     "[data] 'DIR/none.txt': expected a file or a folder, got neither"},
+     "[data] 'DIR/none.txt': expected a file or a folder, got neither: --set data.train=FILE names "
+     "another"},
     {"torn_shard", "train DIR/tiny.yaml --set data.train=[DIR/bytes.bin]", 3,
      "[shard] DIR/bytes.bin: expected a multiple of 2 bytes, got 3"},
     {"small_vocabulary",
@@ -261,6 +262,11 @@ const BadCall kBadCalls[] = {
      "got "
      "'perplexty'; the nearest is "
      "perplexity"},
+    {"a_text_to_inspect", "inspect DIR/tiny.yaml", 3,
+     "[inspect] 'DIR/tiny.yaml': expected a run, a checkpoint, a model folder or a .safetensors "
+     "file, got another file"},
+    {"a_folder_to_train", "train DIR/empty", 2,
+     "expected a configuration file or the name of a recipe, got the folder 'DIR/empty'"},
     {"nothing_to_inspect", "inspect DIR/none", 3,
      "[inspect] 'DIR/none': expected a run, a checkpoint, a model folder or a .safetensors file, "
      "got no such path"},
