@@ -8,6 +8,7 @@ linears are called with its output. A sum of the residual stream belongs to the 
 from __future__ import annotations
 
 import functools
+import inspect
 import warnings
 from dataclasses import replace
 
@@ -154,10 +155,18 @@ class DecoderLayer:
     """x + attention(norm(x)), then x + mlp(norm(x)); sums go to the norms behind them."""
 
     def forward(self, hidden_states, *args, **kwargs):
+        if args:
+            kwargs = _named(self, args, kwargs)
         normed, residual = normed_of(self.input_layernorm, hidden_states)
-        attention = self.self_attn(normed, *args, **kwargs)[0]
+        attention = self.self_attn(hidden_states=normed, **kwargs)[0]
         normed, residual = normed_of(self.post_attention_layernorm, summed(residual, attention))
         return _left(self, residual, self.mlp(normed))
+
+
+def _named(layer, args, kwargs) -> dict:
+    """What comes behind hidden_states, by the names of the layer's own forward pass."""
+    given = inspect.signature(type(layer)._octet_original.forward).bind(layer, None, *args, **kwargs).arguments
+    return {**given.pop("kwargs", {}), **{name: value for name, value in given.items() if name not in ("self", "hidden_states")}}
 
 
 def _left(layer, residual, output):
