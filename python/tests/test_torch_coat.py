@@ -317,7 +317,7 @@ def twice(module):
     (share("model.layers.1.self_attn.q_proj", "model.layers.0.self_attn.q_proj"), "expected a module of its own, got the one of model.layers.0"),
     (share("model.layers.1.input_layernorm", "model.layers.1.post_attention_layernorm"), "expected a module of its own"),
     (share("model.norm", "model.layers.1.input_layernorm"), "model.norm: expected a module of its own, got the one of model.layers.1"),
-    (change("model.layers.1.mlp.up_proj", ot.Linear(64, 176, False, dtype=bf16)), "up_proj: expected an nn.Linear, got Linear"),
+    (change("model.layers.1.mlp.up_proj", ot.Linear(64, 176, False, dtype=bf16)), "up_proj: expected an nn.Linear, got octet.torch._linear.Linear"),
     (lambda model: model.model.layers[1].self_attn.o_proj.double(), "model.layers.1.self_attn.o_proj.weight: expected bfloat16 or float32"),
     (lambda model: model.model.norm.to("meta"), "model.norm.weight: expected a tensor on the CPU or a CUDA device, got one on meta"),
 ])

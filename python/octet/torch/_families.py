@@ -83,7 +83,7 @@ class _Layer:
         """Its name, and the module."""
         module = self.child(path)
         if type(module) is not torch.nn.Linear:
-            raise Error(f"[torch] coat: {self.name}.{path}: expected an nn.Linear, got {type(module).__name__}: convert the "
+            raise Error(f"[torch] coat: {self.name}.{path}: expected an nn.Linear, got {_shown(type(module))}: convert the "
                         "model before other tools change it")
         self.parts.append((f"{self.name}.{path}", module))
         return path.rpartition(".")[2], module
