@@ -86,6 +86,25 @@ def test_accuracy_of_operands_is_told(recipe, least):
     assert net[0].weight.grad is None and "signal to noise" in str(told)
 
 
+@pytest.mark.parametrize("output, is_differentiated", [
+    (lambda y: {"logits": y}, True), (lambda y: [(y,)], True), (lambda y: None, False), (lambda y: (y > 0,), False), (lambda y: {}, False),
+])
+def test_accuracy_is_told_of_any_output(output, is_differentiated):
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = layer("fp8_linear")
+
+        def forward(self, x):
+            return output(self.linear(x).square())
+    model, x = Model(), values(3, 40, 96)
+    for_x, for_w, for_dy = ot.report(model, x, accuracy=True).snr["linear"]
+    assert for_x > 25 and for_w > 25 and (for_dy > 20) == is_differentiated
+    with torch.inference_mode():
+        assert ot.report(model, x).bytes == ot.report(model, x).rows[0].bytes + (40 * 48 * 2)
+    assert np.isnan(ot.report(model.requires_grad_(False), x, accuracy=True).snr["linear"][2])
+
+
 def test_shapes_of_any_kind():
     net = layer("fp8_linear", 17, 5)
     whole = net(values(3, 6, 17))
