@@ -220,6 +220,25 @@ def test_values_that_hooks_change_are_read(model):
     assert abs(got[0] - expected[0]) < 5e-3 and distance(got[1], expected[1]) < 0.25
 
 
+@pytest.mark.parametrize("mode", ["no_grad", "inference_mode", "compiled"])
+@pytest.mark.parametrize("path, change", [
+    ("post_attention_layernorm", lambda module: module.register_forward_hook(lambda module, inputs, output: (output.add_(1), None)[1])),
+    ("self_attn.q_proj", lambda module: module.register_forward_pre_hook(lambda module, inputs: (inputs[0].add_(1), None)[1])),
+    ("mlp", lambda module: module.register_forward_pre_hook(lambda module, inputs: (inputs[0].mul_(2), None)[1])),
+    ("mlp.down_proj", lambda module: module.register_forward_pre_hook(lambda module, inputs: (inputs[0].mul_(2), None)[1])),
+], ids=str)
+@pytest.mark.filterwarnings("ignore:octet.torch")
+def test_values_that_hooks_change_in_place_are_read_without_gradients(path, change, mode):
+    model, reference = ot.coat(plain(tie_word_embeddings=False)).eval(), plain(tie_word_embeddings=False).eval()
+    unchanged = reference(IDS).logits
+    for net in (model, reference):
+        change(net.model.layers[0].get_submodule(path))
+    call = torch.compile(model, backend="eager") if mode == "compiled" else model
+    with torch.inference_mode() if mode == "inference_mode" else torch.no_grad():
+        got, expected = call(IDS).logits, reference(IDS).logits
+    assert distance(unchanged, expected) > 0.1 > distance(got, expected)
+
+
 def test_adapters_of_peft():
     peft = pytest.importorskip("peft", reason="needs PEFT")
     options = {"r": 4, "target_modules": ["q_proj", "v_proj", "gate_proj", "down_proj"], "init_lora_weights": False}

@@ -72,6 +72,9 @@ def run(text: str, tensors, shows: bool = False) -> list:
             check(name, tensor)
     if not torch.compiler.is_compiling():
         check_plain(tensors)
+        if shows and torch.is_inference_mode_enabled():
+            with torch.inference_mode(False), torch.no_grad():  # changes in place of what is shown are counted
+                return run(text, tensors, shows)
     if first.dim() == 0 or first.shape[-1] != n_in or any(t.shape != first.shape for t in tensors[1:n_data]):
         raise Error(f"[torch] {', '.join(names[:n_data])}: expected {n_in} columns, got {[list(t.shape) for t in tensors[:n_data]]}")
     if any(tensor.device != first.device for tensor in tensors[1:]):
