@@ -266,7 +266,11 @@ def test_output_embeddings_of_a_model_inside_are_left():
         def get_output_embeddings(self):
             raise NotImplementedError
 
-    net = ot.convert(torch.nn.ModuleList([Inside(), Without()]))
+    class Lost(torch.nn.Module):
+        def get_output_embeddings(self):
+            return self.lm_head
+
+    net = ot.convert(torch.nn.ModuleList([Inside(), Without(), Lost()]))
     assert type(net[0].last) is torch.nn.Linear and type(net[0].first) is ot.Linear
 
 

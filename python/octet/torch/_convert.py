@@ -80,7 +80,7 @@ def _output_embeddings(model) -> set[int]:
         get = getattr(module, "get_output_embeddings", None)
         try:
             heads.add(id(get() if callable(get) else None))
-        except NotImplementedError:  # of a model without
+        except (AttributeError, NotImplementedError):  # of a model without
             pass
     return heads
 
