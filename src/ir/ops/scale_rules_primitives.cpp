@@ -94,6 +94,12 @@ Scaled sum_at_run_time(Scaler& s, const ScaleCall& call) {
                 root_sum(a.predicted, b.predicted), scale.factor);
 }
 
+// Operands of a result at the scale 2^log2; where f32 has no such power of two, values themselves.
+std::pair<Scaled, Scaled> held(Scaler& s, const Scaled& a, const Scaled& b, int log2) {
+  if (std::abs(log2) <= 126) return {a, b};
+  return {s.at(a, 0), s.at(b, 0)};
+}
+
 }  // namespace
 
 // Independent addends.
@@ -116,16 +122,6 @@ Scales add(Scaler& s, const ScaleCall& call) {
   y.is_any = all_any;
   return {y};
 }
-
-namespace {
-
-// Operands of a result at the scale 2^log2; where f32 has no such power of two, values themselves.
-std::pair<Scaled, Scaled> held(Scaler& s, const Scaled& a, const Scaled& b, int log2) {
-  if (std::abs(log2) <= 126) return {a, b};
-  return {s.at(a, 0), s.at(b, 0)};
-}
-
-}  // namespace
 
 Scales mul(Scaler& s, const ScaleCall& call) {
   const auto [a, b] = held(s, call[0], call[1], call[0].log2 + call[1].log2);
