@@ -99,6 +99,8 @@ class DeviceFormats:
 
     def wants(self, out, shape, name: str | None = None):
         """`out` as a tensor that can be written in place; octet.Error where it is another one."""
+        if is_torch(out) and out.is_neg():
+            raise Error("[arrays] out: expected an array that can be written in place, got a view of negative numbers")
         tensor = self._adopt(out)
         what = f"[arrays] out: expected a contiguous array {name or ''} {list(shape)} on {self.device}"
         if tensor.device != self.device:
@@ -108,6 +110,10 @@ class DeviceFormats:
         if tensor.shape != tuple(shape) or (name is not None and self.name(tensor) != name):
             raise Error(f"{what}, got {self.name(tensor)} {list(tensor.shape)}")
         return tensor
+
+    def span(self, tensor) -> tuple[int, int]:
+        """Where the memory of a contiguous tensor begins and ends."""
+        return tensor.data_ptr(), tensor.data_ptr() + tensor.numel() * tensor.element_size()
 
     def give(self, x, tensor):
         """A new array as x's library has it: one that it imports through DLPack; PyTorch's own for PyTorch."""

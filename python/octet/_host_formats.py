@@ -37,7 +37,10 @@ class HostFormats:
 
     def words(self, x):
         """Random words as uint32."""
-        return self._integers(x, "random words").astype(np.uint32, copy=False)
+        words = self._integers(x, "random words")
+        if words.itemsize != 4 and words.size > 0 and not 0 <= words.min() <= words.max() < 2**32:
+            raise Error(f"[formats] expected random words from 0 to 2^32 - 1, got {words.min()} to {words.max()}", "bad_data")
+        return words.astype(np.uint32, copy=False)
 
     def metadata(self, x):
         words = self._integers(x, "metadata")
@@ -57,6 +60,10 @@ class HostFormats:
     def wants(self, out, shape, name: str | None = None):
         """`out` as an array that can be written in place; octet.Error where it is another one."""
         return wants(out, shape, name)
+
+    def span(self, array) -> tuple[int, int]:
+        """Where the memory of a contiguous array begins and ends."""
+        return array.ctypes.data, array.ctypes.data + array.nbytes
 
     def give(self, x, array):
         """A new array as x's library has it."""

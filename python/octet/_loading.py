@@ -127,9 +127,14 @@ class _Source:
 
     def _values(self, weight, which: int, moment, meta):
         """As f32 on the CPU."""
-        if moment.is_floating_point():
-            return torch.empty_like(weight, dtype=torch.float32, device="cpu").copy_(moment)
         layout = self._kernels.layout(weight.numel(), DTYPES[weight.dtype])
+        is_wide = (layout.m_bytes, layout.v_bytes)[which] > 1
+        is_right = moment.is_floating_point() if is_wide else moment.dtype == torch.uint8
+        if not is_right:
+            raise Error(f"[optimizer] {_MOMENTS[which]}: expected {'numbers' if is_wide else 'codes'} of {self._format[which]}, got "
+                        f"{moment.dtype}", "bad_data")
+        if is_wide:
+            return torch.empty_like(weight, dtype=torch.float32, device="cpu").copy_(moment)
         codes = torch.empty_like(weight, dtype=torch.uint8, device="cpu").copy_(moment)
         groups = (layout.m_groups, layout.v_groups)[which]
         words = fitting(meta, torch.empty(groups, dtype=torch.int32), _MOMENTS[which]).cpu().contiguous()

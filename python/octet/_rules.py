@@ -12,7 +12,7 @@ from ._checks import MAX_F32
 from ._error import Error
 from ._loading import check_form, check_places
 from ._numbers import Watched, check_integer, check_keys, check_numbers
-from ._tensors import take_master
+from ._tensors import DTYPES, check_gradient, take_master
 
 _WIDE = {"f32": torch.float32, "bf16": torch.bfloat16}
 _CODES = {"e4m3": "e4m3", "e5m2": "e5m2", "hif8": "hif8", "de8": "de8s"}
@@ -25,7 +25,7 @@ class _Momentum(torch.optim.Optimizer):
     """What both have: the momentum, masters, and whatever torch.optim.Optimizer has."""
 
     def __init__(self, params, state, master, defaults):
-        if not isinstance(state, str) or state.removesuffix("+x") not in (_CODES if state.endswith("+x") else {**_WIDE, **_CODES}):
+        if not _is_format(state):
             raise Error(f"[optimizer] state: expected one of {', '.join([*_WIDE, *_CODES])}, 8-bit ones with or without +x, got {state}")
         if master not in ("bf16_remainder", "fp32"):
             raise Error(f"[optimizer] master: expected bf16_remainder or fp32, got {master}")
@@ -59,8 +59,31 @@ class _Momentum(torch.optim.Optimizer):
                 raise Error(f"[optimizer] {key}: expected True or False, got {group[key]!r}")
 
     def _check_parameter(self, p):
-        if p.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        if p.dtype not in DTYPES:
             raise Error(f"[optimizer] expected parameters in f32, bf16 or fp16, got {p.dtype}")
+        if hasattr(p, "to_local") and (self._format not in _WIDE or self._master_dtype(p) == torch.int16):
+            raise Error("[optimizer] expected whole parameters beside an 8-bit momentum or remainders, got a shard: octet.optim.AdamW "
+                        "takes shards, and this optimizer with state f32 or bf16 and master fp32")
+
+    def _master_dtype(self, p):
+        """None: the parameter is its own."""
+        if p.dtype == torch.float32:
+            return None
+        return torch.int16 if p.dtype == torch.bfloat16 and self._master == "bf16_remainder" else torch.float32
+
+    def _check_state(self, p, state):
+        """Whether what stands there is a state of the parameter as it is now."""
+        own = f"{p.dtype} {list(p.shape)} on {p.device}"
+        fields = _fields(self._format, p) if _BUFFER in state else {}
+        if "master" in state:
+            fields["master"] = (self._master_dtype(p), tuple(p.shape))
+        for key, (dtype, shape) in fields.items():
+            given = state.get(key)
+            if not torch.is_tensor(given) or (given.dtype, tuple(given.shape), given.device) != (dtype, shape, p.device):
+                shown = f"{given.dtype} {list(given.shape)} on {given.device}" if torch.is_tensor(given) else type(given).__name__
+                raise Error(f"[optimizer] expected the state {key} of a parameter {own}, "
+                            + (f"{dtype} {list(shape)}" if dtype else "none") + f", got {shown}: make the optimizer when the model has "
+                            "its type and place, or load_state_dict() what state_dict() gave")
 
     @torch.no_grad()
     def step(self, closure=None):
@@ -70,16 +93,20 @@ class _Momentum(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         self._watched.look(self.param_groups)
+        for p in (p for group in self.param_groups for p in group["params"] if p.grad is not None):  # before any of them changes
+            self._check_parameter(p)
+            check_gradient("gradient", p.grad, p)
+            self._check_state(p, self.state.get(p, {}))
         for group in self.param_groups:
             for p in group["params"]:
-                if p.grad is None:
-                    continue
-                if p.grad.is_sparse:
-                    raise Error("[optimizer] expected a dense gradient, got a sparse one")
-                state = self.state[p]
-                gradient = p.grad.float()
-                self._write_weight(p, state, self._next(group, state, self._weight(p, state), gradient))
+                if p.grad is not None:
+                    state = self.state[p]
+                    self._write_weight(p, state, self._next(group, state, self._weight(p, state), p.grad.float()))
+            self._end(group)
         return loss
+
+    def _end(self, group):
+        """Behind a group's updates."""
 
     def load_state_dict(self, state_dict):
         """Takes what state_dict() gave, of any state and master, and the state of torch's optimizer of that name. Load the model's
@@ -89,6 +116,10 @@ class _Momentum(torch.optim.Optimizer):
         self.state.update(states)
         for group in self.param_groups:
             group["format"] = self._format
+            self._loaded(group)
+
+    def _loaded(self, group):
+        """Behind the loading of a group."""
 
     @torch.no_grad()
     def _read(self, state_dict) -> dict:
@@ -110,23 +141,30 @@ class _Momentum(torch.optim.Optimizer):
 
     def _state_of(self, p, kept, group) -> dict:
         form = group.get("format")
-        more = {"_meta"} if (form or "").endswith("+x") else {"_scale"} if form and form not in _WIDE else set()
-        wanted = {_BUFFER, *(_BUFFER + end for end in more)} if _BUFFER in kept else set()
+        if form is not None and not _is_format(form):
+            raise Error(f"[optimizer] expected the state of {type(self).__name__}, got one whose format is {form!r}", "bad_data")
+        fields = _fields(form or "f32", p) if _BUFFER in kept else {}
+        wanted = fields.keys()
         if not wanted <= kept.keys() <= wanted | {"master"}:
             strange = sorted(kept.keys() ^ (wanted | {"master"} & kept.keys()))[0]
             raise Error(f"[optimizer] expected the state of {type(self).__name__}, got one {'with' if strange in kept else 'without'} "
                         f"{strange}", "bad_data")
-        if _BUFFER in kept and kept[_BUFFER].shape != p.shape:
-            raise Error(f"[optimizer] {_BUFFER}: expected shape {list(p.shape)}, got {list(kept[_BUFFER].shape)}", "bad_data")
+        for key, (dtype, shape) in fields.items():
+            given = kept[key]
+            is_right = torch.is_tensor(given) and (given.dtype == dtype or (form is None and given.is_floating_point()))
+            if not is_right:
+                raise Error(f"[optimizer] {key}: expected {dtype}, got {given.dtype if torch.is_tensor(given) else type(given).__name__}",
+                            "bad_data")
+            if tuple(given.shape) != shape:
+                raise Error(f"[optimizer] {key}: expected shape {list(shape)}, got {list(given.shape)}", "bad_data")
         state = {key: value.detach().to(p.device).clone() for key, value in kept.items() if key != "master"}
         if form != self._format and _BUFFER in state:
             momentum = _load(form or "f32", state)
             state = {}
             _store(self._format, state, momentum if form else momentum.mul_(self._share_of_torch(group)))
         if "master" in kept and p.dtype != torch.float32:
-            is_rest = p.dtype == torch.bfloat16 and self._master == "bf16_remainder"
-            state["master"] = torch.empty_like(p, dtype=torch.int16 if is_rest else torch.float32)
-            take_master(p, state["master"], kept["master"].to(p.device))
+            state["master"] = torch.empty_like(p, dtype=self._master_dtype(p))
+            take_master(p, state["master"], kept["master"])
         return state
 
     def _share_of_torch(self, group) -> float:
@@ -135,9 +173,10 @@ class _Momentum(torch.optim.Optimizer):
 
     def _weight(self, p, state):
         """In f32: the master, where there is one."""
-        if p.dtype == torch.float32:
+        dtype = self._master_dtype(p)
+        if dtype is None:
             return p
-        if p.dtype == torch.bfloat16 and self._master == "bf16_remainder":
+        if dtype == torch.int16:
             rest = state.setdefault("master", torch.zeros_like(p, dtype=torch.int16))
             return ((p.view(torch.int16).int() << 16) + rest.int()).view(torch.float32)
         if "master" not in state:
@@ -145,9 +184,10 @@ class _Momentum(torch.optim.Optimizer):
         return state["master"]
 
     def _write_weight(self, p, state, w):
-        if p.dtype == torch.bfloat16 and self._master == "bf16_remainder":
+        if self._master_dtype(p) == torch.int16:
             bits = w.view(torch.int32)
-            upper = (bits + 0x8000) >> 16
+            # A NaN keeps its upper half: 2^15 more could make it -0.
+            upper = torch.where(w.isnan(), bits, bits + 0x8000) >> 16
             state["master"].copy_(bits - (upper << 16))
             p.view(torch.int16).copy_(upper)
             return
@@ -155,12 +195,12 @@ class _Momentum(torch.optim.Optimizer):
             state["master"].copy_(w)
         p.copy_(w)
 
-    def _next_momentum(self, group, state, gradient, share):
-        """The new momentum in f32, stored: momentum m + share g, or g where there is none yet."""
+    def _next_momentum(self, kept, state, gradient, share):
+        """The new momentum in f32, stored: kept m + share g, or g where there is none yet."""
         if _BUFFER not in state:
             momentum = gradient.clone()
         else:
-            momentum = _load(self._format, state).mul_(group["momentum"]).add_(gradient, alpha=share)
+            momentum = _load(self._format, state).mul_(kept).add_(gradient, alpha=share)
         _store(self._format, state, momentum)
         return momentum
 
@@ -194,7 +234,7 @@ class SGD(_Momentum):
             g = g.add(w, alpha=group["weight_decay"])
         along = g
         if group["momentum"] != 0:
-            momentum = self._next_momentum(group, state, g, 1 - group["dampening"])
+            momentum = self._next_momentum(group["momentum"], state, g, 1 - group["dampening"])
             along = g.add(momentum, alpha=group["momentum"]) if group["nesterov"] else momentum
         return w.sub(along, alpha=float(group["lr"]))
 
@@ -203,7 +243,7 @@ class Muon(_Momentum):
     """torch.optim.Muon, of matrices alone, whose momentum takes one byte an element, or two or four.
 
     params, lr, weight_decay, momentum, nesterov, ns_coefficients, eps, ns_steps: as torch.optim.Muon, whose momentum is
-        1 - momentum times ours: the step is the same.
+        1 - momentum times ours: the step is the same, also where a schedule changes `momentum`.
     adjust_lr_fn: original (None too), the factor sqrt(max(1, rows / cols)), or match_rms_adamw, 0.2 sqrt(max(rows, cols)).
     state, master: as octet.optim.SGD's. Raises octet.Error.
     """
@@ -212,7 +252,7 @@ class Muon(_Momentum):
                  eps=1e-7, ns_steps=5, adjust_lr_fn=None, *, state="e4m3+x", master="bf16_remainder"):
         super().__init__(params, state, master, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum, "nesterov": nesterov,
                                                  "ns_coefficients": ns_coefficients, "eps": eps, "ns_steps": ns_steps,
-                                                 "adjust_lr_fn": adjust_lr_fn})
+                                                 "adjust_lr_fn": adjust_lr_fn, "buffer_momentum": None})
 
     def _check_group(self, group):
         super()._check_group(group)
@@ -232,13 +272,31 @@ class Muon(_Momentum):
     def _share_of_torch(self, group) -> float:
         return 1 / (1 - group["momentum"])
 
+    def _ratio(self, group) -> float:
+        """What the stored momentum is multiplied by since the group's `momentum` has changed: torch's stays, and with it 1 - momentum
+        times ours."""
+        before, now = group.get("buffer_momentum"), group["momentum"]
+        return 1.0 if before is None else (1 - before) / (1 - now)
+
+    def _end(self, group):
+        ratio = self._ratio(group)
+        for p in group["params"] if ratio != 1 else ():
+            if p.grad is None and _BUFFER in self.state.get(p, {}):
+                _store(self._format, self.state[p], _load(self._format, self.state[p]).mul_(ratio))
+        group["buffer_momentum"] = group["momentum"]
+
+    def _loaded(self, group):
+        if group.get("buffer_momentum") is None:
+            group["buffer_momentum"] = group["momentum"]
+
     def _next(self, group, state, w, gradient):
-        momentum = self._next_momentum(group, state, gradient, 1)
+        momentum = self._next_momentum(group["momentum"] * self._ratio(group), state, gradient, 1)
         u = gradient.add(momentum, alpha=group["momentum"]) if group["nesterov"] else momentum
         rows, cols = w.shape
-        factor = 0.2 * math.sqrt(max(rows, cols)) if group["adjust_lr_fn"] == "match_rms_adamw" else math.sqrt(max(1, rows / cols))
+        factor = 0.2 * math.sqrt(max(rows, cols)) if group["adjust_lr_fn"] == "match_rms_adamw" else math.sqrt(max(1, rows / max(1, cols)))
         lr = float(group["lr"])
-        step = _orthogonal(u, group["ns_coefficients"], group["eps"], group["ns_steps"]).float()
+        eps = float(group["eps"]) / (1 - group["momentum"])  # of torch's u
+        step = _orthogonal(u, group["ns_coefficients"], eps, group["ns_steps"]).float()
         return w.mul(1 - lr * group["weight_decay"]).sub_(step, alpha=lr * factor)
 
 
@@ -252,6 +310,19 @@ def _orthogonal(u, coefficients, eps, steps):
         gram = x @ x.T
         x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return x.T if is_tall else x
+
+
+def _is_format(form) -> bool:
+    return isinstance(form, str) and form.removesuffix("+x") in (_CODES if form.endswith("+x") else {**_WIDE, **_CODES})
+
+
+def _fields(form, p) -> dict:
+    """Type and shape, by key, of what stores a momentum of p."""
+    shape, n_groups = tuple(p.shape), -(-p.numel() // _GROUP)
+    if form in _WIDE:
+        return {_BUFFER: (_WIDE[form], shape)}
+    words = {_BUFFER + "_meta": (torch.int32, (n_groups,))} if form.endswith("+x") else {_BUFFER + "_scale": (torch.float32, (1, n_groups))}
+    return {_BUFFER: (torch.uint8, shape), **words}
 
 
 def _store(form, state, values):

@@ -79,8 +79,8 @@ def _counter(name, weight, given):
     return torch.tensor(int(count), dtype=torch.int64)
 
 
-def gradient_of(name: str, gradient, weight):
-    """The gradient as it lies beside the weight; a copy where it lies otherwise."""
+def check_gradient(name: str, gradient, weight) -> None:
+    """Raises octet.Error for a gradient that is none of this weight."""
     if gradient.layout != torch.strided or gradient.dtype not in DTYPES or gradient.device != weight.device:
         raise Error(f"[optimizer] {name}: expected a dense gradient of float32, bfloat16 or float16 on {weight.device}, got "
                     f"{gradient.dtype} {gradient.layout} on {gradient.device}")
@@ -88,6 +88,12 @@ def gradient_of(name: str, gradient, weight):
         raise Error(f"[optimizer] {name}: expected a gradient {list(weight.shape)}, got {list(gradient.shape)}")
     if gradient.numel() > 0 and gradient.untyped_storage().nbytes() == 0:
         raise Error(f"[optimizer] {name}: expected a gradient with memory, got one whose storage is freed")
+
+
+def gradient_of(name: str, gradient, weight):
+    """The gradient as it lies beside the weight; a copy where it lies otherwise."""
+    check_gradient(name, gradient, weight)
+    gradient = gradient.resolve_neg()
     if gradient.stride() != weight.stride():
         gradient = torch.empty_like(weight, dtype=gradient.dtype).copy_(gradient)
     return gradient
@@ -105,6 +111,11 @@ def master_of(weight, master):
 
 def take_master(weight, own, saved) -> None:
     """Masters that were saved, as `own`: i16 remainders or f32."""
+    if not torch.is_tensor(saved) or saved.dtype not in (torch.int16, torch.float32):
+        raise Error(f"[optimizer] master: expected float32, or int16 of bfloat16 weights, got "
+                    f"{saved.dtype if torch.is_tensor(saved) else type(saved).__name__}", "bad_data")
+    if saved.dtype == torch.int16 and weight.dtype != torch.bfloat16:
+        raise Error(f"[optimizer] master: expected one of {weight.dtype} weights, got what completes bfloat16 ones", "bad_data")
     if saved.shape != weight.shape:
         raise Error(f"[optimizer] master: expected shape {list(weight.shape)}, got {list(saved.shape)}", "bad_data")
     if saved.dtype == own.dtype:
@@ -120,9 +131,9 @@ def take_master(weight, own, saved) -> None:
 
 
 def fitting(meta, like, key: str):
-    if meta is None or meta.shape != like.shape:
+    if not torch.is_tensor(meta) or meta.shape != like.shape:
         raise Error(f"[optimizer] {key}_meta: expected shape {list(like.shape)}, got "
-                    f"{None if meta is None else list(meta.shape)}", "bad_data")
+                    f"{list(meta.shape) if torch.is_tensor(meta) else type(meta).__name__}", "bad_data")
     return meta.to(like.dtype)
 
 

@@ -40,7 +40,7 @@ def encode(x, format: str, rounding: str = "near", *, saturate: bool = True, nan
         ceil, where the format defines it.
     saturate: what overflows becomes the largest finite value, not Inf or NaN.
     bits: uint32, one word a value, for sr (and hr); without them those of `seed`.
-    out: an array of the codes' width and x's shape that is written in place of a new one, uint8 or float8_*.
+    out: an array of the codes' width and x's shape that is written in place of a new one, uint8 or float8_*; its memory is its own.
     Returns uint8, or uint16 for bf16 and fp16, in x's shape. Raises octet.Error.
     """
     _expect_texts(format=format, rounding=rounding)
@@ -52,9 +52,12 @@ def encode(x, format: str, rounding: str = "near", *, saturate: bool = True, nan
     codes = _codes_for(place, values.shape, format, out)
     words = None
     if bits is not None:
+        if rounding not in ("sr", "hr"):
+            raise Error(f"[formats] bits: expected them with a rounding that draws (sr, hr), got {rounding}")
         words = place.words(bits)
         if place.size(words) != place.size(values):
             raise Error(f"[formats] expected {place.size(values)} random words, one a value, got {place.size(words)}", "bad_data")
+    _expect_apart(place, out, codes, values, words)
     place.encode(_native.EncodeCall(format, rounding, source, bool(saturate), bool(nan_to_zero), int(seed)), values, codes, words)
     return out if out is not None else place.give(x, codes)
 
@@ -75,6 +78,7 @@ def decode(codes, format: str | None = None, *, out=None):
     _expect_texts(format=format)
     _expect_codes(place, array, format)
     values = place.empty(array.shape, "float32") if out is None else place.wants(out, array.shape, "float32")
+    _expect_apart(place, out, values, array)
     place.decode(format, array, values)
     return out if out is not None else place.give(codes, values)
 
@@ -159,15 +163,31 @@ def dequantize(q, scale=None, *, meta=None, format: str | None = None, granulari
     call = _call(codes.shape, q.format, q.granularity, q.moment, q.math)
     _expect_codes(place, codes, q.format)
     values = place.empty(codes.shape, "float32") if out is None else place.wants(out, codes.shape, "float32")
+    of_groups = _as_f32(place, q.scale) if q.meta is None else place.metadata(q.meta)
+    _expect_apart(place, out, values, codes, of_groups)
     if q.meta is not None:
-        place.contract(call, codes, place.metadata(q.meta), values)
+        place.contract(call, codes, of_groups, values)
     else:
-        place.dequantize(call, codes, _as_f32(place, q.scale), values)
+        place.dequantize(call, codes, of_groups, values)
     return out if out is not None else place.give(q.codes, values)
 
 
 _HOST = HostFormats()
 _USUAL = {"format": "e4m3", "granularity": "tensor", "moment": "m", "math": "exact"}
+
+
+def _expect_apart(place, out, written, *read) -> None:
+    """What is written may not lie on what is read, unless element on element."""
+    if out is None:
+        return
+    begin, end = place.span(written)
+    for array in read:
+        if array is None:
+            continue
+        first, last = place.span(array)
+        is_same = (first, last) == (begin, end) and place.size(array) == place.size(written)
+        if first < end and begin < last and not is_same:
+            raise Error("[formats] out: expected memory of its own, got some of what is read")
 
 
 def _expect_flags(**given) -> None:

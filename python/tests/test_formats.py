@@ -44,7 +44,7 @@ def test_encode_equals_the_vectors(shared):
             continue
         # A format without a choice of saturation has none in its file's name.
         codes = formats.encode(x, facts["fmt"], facts["mode"], saturate=bool(facts.get("sat", True)),
-                               nan_to_zero=bool(facts.get("nan0", False)), bits=bits)
+                               nan_to_zero=bool(facts.get("nan0", False)), bits=bits if facts["mode"] in ("sr", "hr") else None)
         assert codes.tobytes() == (folder / name).read_bytes(), name
         n_files += 1
     assert n_files > 30
@@ -156,6 +156,32 @@ def test_results_lie_where_out_says():
     codes.flags.writeable = False
     with pytest.raises(octet.Error, match="read-only"):
         formats.encode(x, "e4m3", out=codes)
+
+
+def test_results_lie_on_nothing_that_is_read():
+    memory = np.zeros(4096, np.uint8)
+    x, codes = memory.view(np.float32), memory[:1024]
+    for call in (lambda: formats.encode(x, "e4m3", out=codes), lambda: formats.decode(codes, "e4m3", out=x),
+                 lambda: formats.dequantize(codes, np.float32(1), out=x),
+                 lambda: formats.dequantize(np.zeros(1024, np.uint8), memory[:4].view(np.float32), out=x),
+                 lambda: formats.encode(np.ones(256, np.float32), "e4m3", "sr", bits=x[:256].view(np.uint32), out=memory[256:512])):
+        with pytest.raises(octet.Error, match="out: expected memory of its own"):
+            call()
+    halves = np.ones(8, ml_dtypes.bfloat16)
+    assert np.array_equal(formats.encode(halves, "fp16", out=halves.view(np.uint16)).view(np.float16), np.ones(8))
+    assert formats.encode(x[256:], "e4m3", out=memory[:768]) is not None
+
+
+def test_random_words_are_honoured_or_refused():
+    x = np.ones(3, np.float32)
+    with pytest.raises(octet.Error, match="bits: expected them with a rounding that draws"):
+        formats.encode(x, "e4m3", bits=np.zeros(3, np.uint32))
+    for words in ([0, 1, 2**32], [-1, 0, 1]):
+        with pytest.raises(octet.Error, match=r"expected random words from 0 to 2\^32 - 1"):
+            formats.encode(x, "e4m3", "sr", bits=np.array(words))
+    words = np.array([0, 2**31, 2**32 - 1])
+    x = x * np.float32(1.0625)
+    assert same_bits(formats.encode(x, "e4m3", "sr", bits=words), formats.encode(x, "e4m3", "sr", bits=words.astype(np.uint32)))
 
 
 def test_inputs_are_read_where_they_lie_and_never_changed():

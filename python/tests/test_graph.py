@@ -42,6 +42,28 @@ def test_values_and_gradients_are_numpys():
     assert np.allclose(out["grad:w"], ((2 - 2 * product) / 4).T @ a, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("passes", [(), ("bf16",), ("fp16",)])
+def test_without_rows_gradients_are_zeros(passes, monkeypatch):
+    """Of what is added up over rows there is nothing: results are written all the same."""
+    def full(shape, dtype=float):
+        array = np.ones(shape, dtype)
+        array.reshape(-1).view(np.uint8)[:] = 0xAB
+        return array
+    monkeypatch.setattr(graph.np, "empty", full)
+    g = graph.Graph()
+    x, index = g.input("x", [0, 8]), g.input("index", [0], dtype="i32")
+    w = {name: g.parameter(name, shape) for name, shape in (("rms", [8]), ("ln", [8]), ("ln_bias", [8]), ("bias", [8]), ("linear", [8, 8]),
+                                                            ("table", [4, 8]), ("product", [0, 8]))}
+    y = g.rms_norm(x, w["rms"])[0] + g.layer_norm(x, w["ln"], w["ln_bias"])[0] + g.bias_add(x, w["bias"]) + g.gemm(x, w["linear"])
+    y = y + g.embedding(w["table"], index) + g.gather(w["table"], index) + w["product"]
+    g.output("loss", g.reduce_sum(y, axes=[0, 1]) + g.reduce_sum(g.column_sum(y), axes=[0]))
+    step = g.passes("autodiff", "simplify")
+    arrays = {"x": np.zeros((0, 8), np.float32), "index": np.zeros(0, np.int32), **{name: np.ones(v.shape, np.float32) for name, v in w.items()}}
+    for typed in (step.passes(*passes), *(() if passes else (step.scalify(),))):
+        for name, array in typed.run(arrays).items():
+            assert not array.any(), (name, array)
+
+
 def test_the_text_is_the_program_s_and_comes_back():
     g = mlp(graph.Graph("mlp"))
     text = str(g)

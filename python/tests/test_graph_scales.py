@@ -10,6 +10,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+import octet
 from octet import graph
 
 ROWS, WIDTH, CLASSES = 8, 16, 16
@@ -249,3 +250,39 @@ def test_an_input_s_scale_changes_no_value(seed):
     for name, array in scaled.run(given).items():
         if name not in ("grad:p",):  # by the data that came in
             assert same(array, plain[name]), name
+
+
+NARROW = {
+    "iterations": lambda g, w: [w := w * (1.5 - w * w * 0.5) for _ in range(7)][-1],
+    "squares": lambda g, w: [w := g.square(w * 8.0) / 64.0 for _ in range(9)][-1],
+    "large numbers of zeros": lambda g, w: [w := w * 4.0 for _ in range(200)][-1],
+    "a number without an inverse": lambda g, w: w * 1e-45 + w / 3e38,
+    "quotients": lambda g, w: [w := w / 0.0625 * 0.0625 for _ in range(4)][-1],
+    "products": lambda g, w: g.gemm(g.gemm(w * 2.0**70, w * 2.0**-10, trans_b=True), w * 2.0**-60) * 2.0**-20,
+}
+
+
+@pytest.mark.parametrize("name", NARROW)
+@pytest.mark.parametrize("rounding", ["predicted", "nearest", "paper", "up"])
+def test_scales_are_powers_of_two_that_f32_has(name, rounding):
+    """Where a prediction leaves them, which a function's own values do not, values take its place."""
+    g = graph.Graph()
+    w = g.parameter("w", [5, 3])
+    y = NARROW[name](g, w)
+    g.output("y", y)
+    g.output("loss", g.reduce_sum(y, axes=[0, 1]))
+    step = g.passes("autodiff", "simplify")
+    arrays = {"w": (np.random.default_rng(3).standard_normal((5, 3)) * 0.01 + 1).astype(np.float32) * (name != "large numbers of zeros")}
+    expected, scaled = step.run(arrays), step.scalify(rounding)
+    assert all(abs(scale) <= 126 for scale in scaled.scales)
+    for output, array in scaled.run(arrays).items():
+        vanishes = name == "iterations" and output == "grad:w"  # 1e-33, which flushes beside a scale of 2^93
+        assert np.array_equal(array, expected[output]) or vanishes and np.abs(array - expected[output]).max() < 1e-20, output
+
+
+@pytest.mark.parametrize("op", ["set_scale", "rebalance"])
+@pytest.mark.parametrize("log2", [127, -127, 2**40])
+def test_stated_scales_are_such_too(op, log2):
+    g = graph.Graph()
+    with pytest.raises(octet.Error, match=rf"\[{op}\] log2 must be from -126 to 126, got {log2}"):
+        g.op(op, g.input("x", [2]), log2=log2)

@@ -389,6 +389,9 @@ def test_stored_states_that_do_not_fit_change_nothing():
     good = copy.deepcopy(optimizer.state_dict())
     for change, text in ((lambda d: d["state"][0].update(exp_avg=torch.zeros(3, dtype=torch.uint8)), "expected shape"),
                          (lambda d: d["state"][0].update(exp_avg_meta=torch.zeros(1, dtype=torch.int32)), "expected shape"),
+                         (lambda d: d["state"][0].update(exp_avg_meta=[1]), "exp_avg_meta: expected shape .*, got list"),
+                         (lambda d: d["state"][0].update(exp_avg=d["state"][0]["exp_avg"].float()), "exp_avg: expected codes of e4m3"),
+                         (lambda d: d["state"][0].update(exp_avg=d["state"][0]["exp_avg"].long()), "exp_avg: expected codes of e4m3"),
                          (lambda d: d["param_groups"][0].update(params=[0, 1]), "expected groups of")):
         bad = copy.deepcopy(good)
         change(bad)
@@ -397,6 +400,29 @@ def test_stored_states_that_do_not_fit_change_nothing():
         after = optimizer.state_dict()["state"]
         assert all(torch.equal(torch.as_tensor(good["state"][i][k]), torch.as_tensor(after[i][k]))
                    for i in after for k in after[i])
+
+
+def test_remainders_complete_bf16_weights_alone():
+    net, half = model().bfloat16(), model().half()
+    optimizers = [octet.optim.AdamW(one.parameters(), **OPTIONS) for one in (net, half)]
+    run(net, optimizers[0], 2)
+    with pytest.raises(octet.Error, match="master: expected one of torch.float16 weights, got what completes bfloat16 ones"):
+        optimizers[1].load_state_dict(optimizers[0].state_dict())
+    state = optimizers[0].state_dict()
+    state["state"][0] = {**state["state"][0], "master": [1]}
+    with pytest.raises(octet.Error, match="master: expected float32, or int16 of bfloat16 weights, got list"):
+        optimizers[0].load_state_dict(state)
+
+
+def test_a_gradient_that_is_a_negative_view_is_read_as_what_it_says():
+    weights = [torch.nn.Parameter(torch.ones(4, 128)) for _ in range(2)]
+    optimizers = [octet.optim.AdamW([p], lr=0.1) for p in weights]
+    for step in range(3):
+        g = torch.randn(4, 128, generator=torch.Generator().manual_seed(step))
+        weights[0].grad, weights[1].grad = torch._neg_view(g), -g
+        for optimizer in optimizers:
+            optimizer.step()
+    assert torch.equal(*weights)
 
 
 def test_formats_read_tensors_of_torch():

@@ -165,6 +165,98 @@ def test_the_state_of_torchs_muon_is_taken():
     assert distance(ours, theirs, begin) < 0.05  # both multiply in BF16; a momentum of another size is at 0.3
 
 
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="needs PyTorch 2.9 or later")
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("state", ["f32", "e4m3+x"])
+def test_schedules_of_muons_momentum_are_torchs(nesterov, state):
+    ours, theirs = matrices(), matrices()
+    begin = [p.detach().clone() for p in ours]
+    optimizers = [octet.optim.Muon(ours, nesterov=nesterov, state=state), torch.optim.Muon(theirs, nesterov=nesterov)]
+    for step in range(12):
+        if step == 6:
+            file = io.BytesIO()
+            torch.save(optimizers[0].state_dict(), file)
+            file.seek(0)
+            optimizers[0] = octet.optim.Muon(ours, nesterov=nesterov, state=state)
+            optimizers[0].load_state_dict(torch.load(file))
+        for params, optimizer in zip((ours, theirs), optimizers):
+            optimizer.param_groups[0]["momentum"] = 0.5 + 0.04 * step if step < 6 else 0.9 - 0.3 * (step % 2)
+            without = step in (3, 7, 8)  # the last matrix goes without a gradient while the momentum changes
+            run(params[:3] if without else params, optimizer, 1, first=step)
+            params[3].grad = None
+    assert distance(ours, theirs, begin) < (0.02 if state == "f32" else 0.05)  # 0.13 and more where the sums keep their size
+
+
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="needs PyTorch 2.9 or later")
+def test_muon_fades_where_torchs_does():
+    ours, theirs = matrices(), matrices()
+    begin = [p.detach().clone() for p in ours]
+    for params, optimizer in ((ours, octet.optim.Muon(ours, state="f32", weight_decay=0)), (theirs, torch.optim.Muon(theirs, weight_decay=0))):
+        for step in range(4):
+            for p in params:
+                p.grad = torch.full_like(p, 1e-8) * torch.randn(p.shape, generator=torch.Generator().manual_seed(step))
+            optimizer.step()
+    assert distance(ours, theirs, begin) < 0.02
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Muon"])
+@pytest.mark.parametrize("types", [(torch.bfloat16, torch.float16), (torch.float16, torch.bfloat16), (torch.bfloat16, torch.float32)], ids=str)
+def test_a_model_that_changes_its_type_is_refused(kind, types):
+    first, second = types
+    params = matrices(first)
+    optimizer = getattr(octet.optim, kind)(params, momentum=0.9)
+    run(params, optimizer, 2)
+    for p in params:
+        p.grad, p.data = None, p.data.to(second)
+    before = [p.detach().clone() for p in params]
+    with pytest.raises(octet.Error, match=f"expected the state master of a parameter {second}.*, got torch"):
+        run(params, optimizer, 1)
+    assert all(torch.equal(p, q) for p, q in zip(params, before))
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Muon"])
+@pytest.mark.parametrize("change,text", [
+    (lambda p, s: setattr(p, "grad", p.grad.to_sparse()), "expected a dense gradient"),
+    (lambda p, s: s.update(momentum_buffer=s["momentum_buffer"][:, :7]), r"state momentum_buffer of .*, torch.uint8 \[1, 300\], got torch.uint8 \[1, 7\]"),
+    (lambda p, s: s.update(momentum_buffer_meta=None), "state momentum_buffer_meta of .*, got NoneType"),
+    (lambda p, s: setattr(p, "data", p.data.reshape(3, 100)) or setattr(p, "grad", p.data), "state momentum_buffer of a parameter .*3, 100"),
+    (lambda p, s: setattr(p, "data", p.data.double()), "expected parameters in f32, bf16 or fp16, got torch.float64"),
+])
+def test_a_step_that_cannot_be_taken_changes_nothing(kind, change, text):
+    params = matrices()
+    optimizer = getattr(octet.optim, kind)(params, momentum=0.9)
+    run(params, optimizer, 2)
+    change(params[3], optimizer.state[params[3]])
+    before = [p.detach().clone() for p in params]
+    with pytest.raises(octet.Error, match=text):
+        optimizer.step()
+    assert all(torch.equal(p, q) for p, q in zip(params, before))
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Muon"])
+def test_every_nan_stays_one(kind):
+    """Of a GPU's arithmetic all bits but the sign are set; rounded as a number to BF16 it would be -0."""
+    params = matrices(torch.bfloat16)
+    optimizer = getattr(octet.optim, kind)(params)
+    p, state = params[0], {"master": torch.zeros(16, 16, dtype=torch.int16)}
+    for word in (0x7FFFFFFF, -1, 0x7FC00000, 0x7F800000, 0x7F7FFFFF):  # NaN, NaN, NaN, infinity, the largest number
+        w = torch.full((16, 16), word, dtype=torch.int32).view(torch.float32)
+        optimizer._write_weight(p, state, w)
+        assert torch.equal(p.detach(), w.bfloat16()) or p.isnan().all() and w.isnan().all()
+        assert optimizer._weight(p, state).isnan().all() == w.isnan().all()
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Muon"])
+@pytest.mark.parametrize("state", STATES)
+def test_matrices_without_elements_go_along(kind, state):
+    params = [torch.nn.Parameter(torch.zeros(shape)) for shape in ((4, 0), (0, 4), (2, 2))]
+    optimizer = getattr(octet.optim, kind)(params, momentum=0.9, state=state)
+    run(params, optimizer, 2)
+    optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    run(params, optimizer, 1)
+    assert params[2].abs().max() > 0
+
+
 def stored(make, change):
     params = matrices()
     optimizer = make(params)
@@ -179,6 +271,10 @@ def stored(make, change):
     (lambda s: s["state"][0].update(exp_avg=torch.ones(1)), "expected the state of SGD, got one with exp_avg"),
     (lambda s: s["state"][0].pop("momentum_buffer_meta"), "expected the state of SGD, got one without momentum_buffer_meta"),
     (lambda s: s["state"][0].update(momentum_buffer=s["state"][1]["momentum_buffer"]), "momentum_buffer: expected shape"),
+    (lambda s: s["state"][0].update(momentum_buffer=s["state"][0]["momentum_buffer"].double()), "momentum_buffer: expected torch.uint8, got"),
+    (lambda s: s["state"][0].update(momentum_buffer_meta=[1, 2]), "momentum_buffer_meta: expected torch.int32, got list"),
+    (lambda s: s["state"][0].update(momentum_buffer_meta=torch.zeros(1, dtype=torch.int32)), r"momentum_buffer_meta: expected shape \[2\], got"),
+    (lambda s: s["param_groups"][0].update(format=["f32", "f32", "exact", 128]), "expected the state of SGD, got one whose format is"),
     (lambda s: s["param_groups"][0]["params"].pop(), "expected groups of"),
     (lambda s: s["param_groups"][0].update(lr=-1.0), "lr: expected a number, 0 or more, got -1.0"),
 ])
@@ -214,6 +310,14 @@ def test_groups_that_say_another_update_are_refused(kind, options, text):
     with pytest.raises(octet.Error, match=text):
         optimizer.add_param_group({"params": matrices()[1:], **options})
     assert len(optimizer.param_groups) == 1
+
+
+def test_remainders_complete_bf16_weights_alone():
+    params, others = matrices(torch.bfloat16), matrices(torch.float16)
+    optimizer, other = octet.optim.SGD(params, momentum=0.9), octet.optim.SGD(others, momentum=0.9)
+    run(params, optimizer, 2)
+    with pytest.raises(octet.Error, match="master: expected one of torch.float16 weights, got what completes bfloat16 ones"):
+        other.load_state_dict(optimizer.state_dict())
 
 
 def test_what_cannot_be_is_refused():

@@ -220,6 +220,25 @@ def test_values_that_hooks_change_are_read(model):
     assert abs(got[0] - expected[0]) < 5e-3 and distance(got[1], expected[1]) < 0.25
 
 
+@pytest.mark.parametrize("mode", ["no_grad", "inference_mode", "compiled"])
+@pytest.mark.parametrize("path, change", [
+    ("post_attention_layernorm", lambda module: module.register_forward_hook(lambda module, inputs, output: (output.add_(1), None)[1])),
+    ("self_attn.q_proj", lambda module: module.register_forward_pre_hook(lambda module, inputs: (inputs[0].add_(1), None)[1])),
+    ("mlp", lambda module: module.register_forward_pre_hook(lambda module, inputs: (inputs[0].mul_(2), None)[1])),
+    ("mlp.down_proj", lambda module: module.register_forward_pre_hook(lambda module, inputs: (inputs[0].mul_(2), None)[1])),
+], ids=str)
+@pytest.mark.filterwarnings("ignore:octet.torch")
+def test_values_that_hooks_change_in_place_are_read_without_gradients(path, change, mode):
+    model, reference = ot.coat(plain(tie_word_embeddings=False)).eval(), plain(tie_word_embeddings=False).eval()
+    unchanged = reference(IDS).logits
+    for net in (model, reference):
+        change(net.model.layers[0].get_submodule(path))
+    call = torch.compile(model, backend="eager") if mode == "compiled" else model
+    with torch.inference_mode() if mode == "inference_mode" else torch.no_grad():
+        got, expected = call(IDS).logits, reference(IDS).logits
+    assert distance(unchanged, expected) > 0.1 > distance(got, expected)
+
+
 def test_adapters_of_peft():
     peft = pytest.importorskip("peft", reason="needs PEFT")
     options = {"r": 4, "target_modules": ["q_proj", "v_proj", "gate_proj", "down_proj"], "init_lora_weights": False}
@@ -271,10 +290,53 @@ def change(path, value):
     return f
 
 
+def replace_forward(path):
+    def f(model):
+        module = model.get_submodule(path)
+        module.forward = functools.partial(lambda forward, *args, **named: forward(*args, **named), module.forward)
+    return f
+
+
+def share(path, with_path):
+    return lambda model: change(path, model.get_submodule(with_path))(model)
+
+
+class Same(torch.nn.Module):
+    def forward(self, x):
+        return x
+
+
+Same.__name__ = "SiLU"
+
+
+def twice(module):
+    """A class of the module's name that does something else."""
+    original = type(module)
+    return type(original.__name__, (original,), {"__qualname__": f"twice.{original.__name__}",
+                                                 "forward": lambda self, *args, **named: 2 * original.forward(self, *args, **named)})
+
+
 @pytest.mark.parametrize("prepare, words", [
     (lambda model: ot.coat(model), "is converted already"),
-    (change("model.layers.1.mlp.act_fn", torch.nn.GELU()), "model.layers.1.mlp.act_fn: expected SiLU, got GELU"),
-    (change("model.layers.1.mlp.up_proj", ot.Linear(64, 176, False, dtype=bf16)), "up_proj: expected an nn.Linear, got Linear"),
+    (change("model.layers.1.mlp.act_fn", torch.nn.GELU()), "model.layers.1.mlp.act_fn: expected one of SiLU, SiLUActivation, got GELU"),
+    (change("model.layers.1.mlp.act_fn", Same()), "model.layers.1.mlp.act_fn: expected one of SiLU, SiLUActivation, got test_torch_coat.Same"),
+    (lambda model: setattr(model.model.layers[1].mlp.act_fn, "forward", abs), "mlp.act_fn: expected the forward pass of SiLU"),
+    (lambda model: setattr(model.model.layers[1], "__class__", twice(model.model.layers[1])),
+     "model.layers.1: expected LlamaDecoderLayer of transformers, got test_torch_coat.twice"),
+    (lambda model: setattr(model.model.layers[1].mlp, "__class__", twice(model.model.layers[1].mlp)),
+     "model.layers.1.mlp: expected LlamaMLP of transformers, got test_torch_coat.twice"),
+    (change("model.layers.1.input_layernorm", torch.nn.RMSNorm(64).to(bf16)),
+     "model.layers.1.input_layernorm: expected LlamaRMSNorm of transformers, got torch.nn.modules.normalization.RMSNorm"),
+    (replace_forward("model.layers.1"), "model.layers.1: expected the forward pass of its class"),
+    (replace_forward("model.layers.1.mlp"), "model.layers.1.mlp: expected the forward pass of its class"),
+    (replace_forward("model.layers.1.input_layernorm"), "model.layers.1.input_layernorm: expected the forward pass of its class"),
+    (replace_forward("model.layers.1.self_attn.o_proj"), "model.layers.1.self_attn.o_proj: expected the forward pass of its class"),
+    (replace_forward("model.norm"), "model.norm: expected the forward pass of its class"),
+    (share("model.layers.1.mlp", "model.layers.0.mlp"), "model.layers.1.mlp.gate_proj: expected a module of its own, got the one of model.layers.0"),
+    (share("model.layers.1.self_attn.q_proj", "model.layers.0.self_attn.q_proj"), "expected a module of its own, got the one of model.layers.0"),
+    (share("model.layers.1.input_layernorm", "model.layers.1.post_attention_layernorm"), "expected a module of its own"),
+    (share("model.norm", "model.layers.1.input_layernorm"), "model.norm: expected a module of its own, got the one of model.layers.1"),
+    (change("model.layers.1.mlp.up_proj", ot.Linear(64, 176, False, dtype=bf16)), "up_proj: expected an nn.Linear, got octet.torch._linear.Linear"),
     (lambda model: model.model.layers[1].self_attn.o_proj.double(), "model.layers.1.self_attn.o_proj.weight: expected bfloat16 or float32"),
     (lambda model: model.model.norm.to("meta"), "model.norm.weight: expected a tensor on the CPU or a CUDA device, got one on meta"),
 ])
@@ -285,6 +347,36 @@ def test_coat_refuses_and_changes_nothing(prepare, words):
     with pytest.raises(octet.Error) as caught:
         ot.coat(model)
     assert words in str(caught.value) and classes(model) == before
+
+
+def test_layers_are_called_as_the_plain_ones():
+    model, x = plain(), torch.randn(1, 5, 64, generator=torch.Generator().manual_seed(1)).to(bf16)
+    rotation = model.model.rotary_emb(x, torch.arange(5)[None])
+    mask, layer = torch.zeros(1, 1, 5, 5, dtype=bf16).masked_fill(torch.ones(5, 5).tril() == 0, float("-inf")), model.model.layers[0]
+    calls = [((x,), {"attention_mask": mask, "position_embeddings": rotation}), ((x, mask, None, None, False, rotation), {}),
+             ((x, mask), {"position_embeddings": rotation}), ((), {"hidden_states": x, "position_embeddings": rotation, "attention_mask": mask})]
+    seen = []
+    layer.self_attn.register_forward_pre_hook(lambda module, args, named: seen.append((args, "hidden_states" in named)), with_kwargs=True)
+    expected = [layer(*args, **named) for args, named in calls]
+    ot.coat(model)
+    got = [layer(*args, **named) for args, named in calls]
+    assert all(distance(a, b) < 0.01 for a, b in zip(got, expected)) and seen == [((), True)] * 8
+    with pytest.raises(TypeError, match="attention_mask"):
+        layer(x, mask, attention_mask=mask, position_embeddings=rotation)
+
+
+def test_layers_that_stand_in_two_places_are_one():
+    model = plain()
+    model.model.layers[1] = model.model.layers[0]
+    other = copy.deepcopy(model)
+    got, expected = step(ot.coat(model)), step(other)
+    assert abs(got[0] - expected[0]) < 0.005 and all(distance(a, b) < 0.25 for a, b in zip(got[1:], expected[1:]))
+
+
+def test_a_traced_norm_is_refused(model):
+    norm = model.requires_grad_(False).model.norm
+    with pytest.raises(octet.Error, match="outside of torch.jit.trace"):
+        torch.jit.trace(norm, torch.ones(2, 64, dtype=bf16))
 
 
 def test_other_models_and_recipes_are_named(monkeypatch):

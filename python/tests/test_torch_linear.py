@@ -86,6 +86,25 @@ def test_accuracy_of_operands_is_told(recipe, least):
     assert net[0].weight.grad is None and "signal to noise" in str(told)
 
 
+@pytest.mark.parametrize("output, is_differentiated", [
+    (lambda y: {"logits": y}, True), (lambda y: [(y,)], True), (lambda y: None, False), (lambda y: (y > 0,), False), (lambda y: {}, False),
+])
+def test_accuracy_is_told_of_any_output(output, is_differentiated):
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = layer("fp8_linear")
+
+        def forward(self, x):
+            return output(self.linear(x).square())
+    model, x = Model(), values(3, 40, 96)
+    for_x, for_w, for_dy = ot.report(model, x, accuracy=True).snr["linear"]
+    assert for_x > 25 and for_w > 25 and (for_dy > 20) == is_differentiated
+    with torch.inference_mode():
+        assert ot.report(model, x).bytes == ot.report(model, x).rows[0].bytes + (40 * 48 * 2)
+    assert np.isnan(ot.report(model.requires_grad_(False), x, accuracy=True).snr["linear"][2])
+
+
 def test_shapes_of_any_kind():
     net = layer("fp8_linear", 17, 5)
     whole = net(values(3, 6, 17))
@@ -198,6 +217,96 @@ def test_convert_refuses_and_changes_nothing(prepare, given, words):
     assert words in str(caught.value) and classes(net) == before
 
 
+@pytest.mark.parametrize("change", [
+    lambda linear: setattr(linear, "forward", linear.forward),
+    lambda linear: pytest.importorskip("accelerate").hooks.add_hook_to_module(linear, pytest.importorskip("accelerate").hooks.ModelHook()),
+])
+def test_linears_whose_forward_pass_is_replaced_are_refused(change):
+    net = Net()
+    change(net.last)
+    before = classes(net)
+    with pytest.raises(octet.Error, match="last: expected the forward pass of its class"):
+        ot.convert(net)
+    assert classes(net) == before
+    ot.convert(net, filter="first")
+    with pytest.raises(octet.Error, match="got 'first', which matches converted Linear alone"):
+        ot.convert(net, filter="first")
+    with pytest.raises(octet.Error, match="got none that is not converted already"):
+        ot.convert(ot.convert(torch.nn.Sequential(torch.nn.Linear(4, 4))))
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("filter", [None, "layers.1.linear2"])
+def test_encoder_layers_multiply_in_8_bits_without_gradients_too(padded, filter):
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
+    net, x = torch.nn.TransformerEncoder(layer, 2).to(bf16), values(3, 2, 5, 32)
+    mask = torch.tensor([[False] * 5, [False] * 3 + [True] * 2]) if padded else None
+    ot.convert(net, filter=filter)
+    expected = net.train()(x, src_key_padding_mask=mask)
+    for other in (net, copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        torch.backends.mha.set_fastpath_enabled(True)
+        with torch.no_grad():
+            got = other.eval()(x, src_key_padding_mask=mask)
+            torch.backends.mha.set_fastpath_enabled(False)  # attention's alone is left
+            try:
+                slow = other(x, src_key_padding_mask=mask)
+            finally:
+                torch.backends.mha.set_fastpath_enabled(True)
+        kept = ~mask if padded else torch.ones(2, 5, dtype=bool)
+        assert torch.equal(slow[kept], expected[kept]) and (got - slow)[kept].float().norm() < 0.01 * slow[kept].float().norm()
+
+
+def test_output_embeddings_of_a_model_inside_are_left():
+    class Inside(Net):
+        def get_output_embeddings(self):
+            return self.last
+
+    class Without(torch.nn.Module):
+        def get_output_embeddings(self):
+            raise NotImplementedError
+
+    class Lost(torch.nn.Module):
+        def get_output_embeddings(self):
+            return self.lm_head
+
+    net = ot.convert(torch.nn.ModuleList([Inside(), Without(), Lost()]))
+    assert type(net[0].last) is torch.nn.Linear and type(net[0].first) is ot.Linear
+
+
+def test_transforms_and_tracers_are_refused_by_name():
+    net, x = layer("fp8_linear"), values(3, 4, 96)
+    frozen = copy.deepcopy(net).requires_grad_(False)
+    for module in (net, frozen):
+        for call in (lambda m: torch.func.grad(lambda x: m(x).float().sum())(x), lambda m: torch.vmap(m)(x[None]),
+                     lambda m: torch.func.jvp(m, (x,), (x,))):
+            with pytest.raises(octet.Error, match="expected plain tensors, got one of a transform of torch.func"):
+                call(module)
+        with torch.autograd.forward_ad.dual_level(), pytest.raises(octet.Error, match="got one of forward-mode differentiation"):
+            module(torch.autograd.forward_ad.make_dual(x, x))
+        with pytest.raises(octet.Error, match="weight: expected a tensor, got Proxy"):
+            torch.fx.symbolic_trace(torch.nn.Sequential(module))
+        with warnings.catch_warnings(), pytest.raises(octet.Error, match="outside of torch.jit.trace"):
+            warnings.simplefilter("ignore")
+            torch.jit.trace(module, x)
+    y = net(x.requires_grad_())
+    with pytest.raises(octet.Error, match="or of batched gradients"):
+        torch.autograd.grad(y, x, torch.ones(2, *y.shape, dtype=bf16), is_grads_batched=True)
+    other = {"weight": torch.zeros_like(net.weight), "bias": torch.ones_like(net.bias)}
+    assert (torch.func.functional_call(net, other, (x,)) == 1).all()
+
+
+def test_a_negative_view_is_read_as_what_it_says():
+    net, x = layer("fp8_linear"), values(3, 4, 96)
+    assert torch.equal(net(torch._neg_view(x)), net(-x))
+
+
+def test_a_linear_of_pytorchs_usual_type_is_checked(monkeypatch):
+    monkeypatch.setattr(torch, "get_default_dtype", lambda: torch.float64)
+    with pytest.raises(octet.Error, match="dtype: expected torch.bfloat16 or torch.float32, got None, which is torch.float64"):
+        ot.Linear(4, 4)
+
+
 @pytest.mark.parametrize("x, words", [
     (torch.zeros(3, 95, dtype=bf16), "x: expected 96 columns, got [[3, 95]]"),
     (torch.zeros(3, 96, dtype=torch.float16), "x: expected bfloat16 or float32, got float16"),
@@ -269,7 +378,7 @@ def test_operators_keep_their_promises():
     (lambda: ot.Linear(0, 4), "in_features: expected an integer of 1 or more, got 0"),
     (lambda: ot.Linear(4, -1), "out_features: expected an integer of 1 or more, got -1"),
     (lambda: ot.Linear(4.0, 4), "in_features: expected an integer of 1 or more, got 4.0"),
-    (lambda: ot.Linear(4, 4, dtype=torch.float16), "dtype: expected torch.bfloat16, torch.float32 or None, got torch.float16"),
+    (lambda: ot.Linear(4, 4, dtype=torch.float16), "dtype: expected torch.bfloat16 or torch.float32, got torch.float16"),
     (lambda: ot.Linear(4, 4)([1.0]), "x: expected a tensor, got list"),
     (lambda: ot.Linear(4, 4)(np.ones((1, 4), np.float32)), "x: expected a tensor, got ndarray"),
     (lambda: ot.convert(torch.nn.Sequential(torch.nn.Linear(4, 0))), "0.weight: expected one element or more, got shape"),

@@ -31,7 +31,8 @@ bool are_of_other_axes(const Builder& b, ValueId x, ValueId y) {
 }  // namespace
 
 int Scaler::choose(double predicted) const {
-  if (!carries_ || !std::isfinite(predicted)) return 0;
+  constexpr double kMost = 126;  // beyond, f32 has no such power of two, or not its inverse
+  if (!carries_ || !(std::fabs(predicted) <= kMost)) return 0;
   if (rounding_ == ScaleRounding::paper) return static_cast<int>(std::floor(predicted));
   if (rounding_ == ScaleRounding::up) return static_cast<int>(std::ceil(predicted));
   return nearest(predicted);

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
+from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedtensor
+from torch.autograd import forward_ad
 
 from .._cuda_module import module_path
 from .._error import Error
@@ -256,6 +258,17 @@ def is_taken(tensor) -> bool:
     """Whether kernels take the tensor as it is."""
     return (type(tensor) in _TYPES and tensor.dtype is torch.bfloat16 and (tensor.is_cpu or tensor.is_cuda)
             and tensor.layout is torch.strided)
+
+
+def check_plain(tensors) -> None:
+    """Raises octet.Error for tensors that stand for others: what kernels would do to their memory is not what is asked for."""
+    if torch.jit.is_tracing():
+        raise Error("[torch] expected a call outside of torch.jit.trace, got one inside, which would keep its results as constants: "
+                    "torch.compile and torch.export keep these modules")
+    if any(is_functorch_wrapped_tensor(tensor) or is_legacy_batchedtensor(tensor) for tensor in tensors):
+        raise Error("[torch] expected plain tensors, got one of a transform of torch.func (vmap, grad, jvp) or of batched gradients")
+    if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors):
+        raise Error("[torch] expected tensors without tangents, got one of forward-mode differentiation")
 
 
 def check(where: str, tensor) -> None:

@@ -39,15 +39,37 @@ def _link_activation(recipe: str, kind: str, module, act: str, linear) -> None:
     module.__class__ = converted_class(kind, type(module))
 
 
+def _is_of(kind: type, *places: str) -> bool:
+    return kind.__module__.startswith(places)
+
+
+def _shown(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _check_class(name: str, module, kind: str) -> None:
+    """Another class of the name, or another one in its place, may compute something else."""
+    if type(module).__name__ != kind or not _is_of(type(module), "transformers.models."):
+        raise Error(f"[torch] coat: {name}: expected {kind} of transformers, got {_shown(type(module))}")
+
+
 class _Layer:
-    """A layer of a family: its `norms`, and its `linears`, each with its name."""
+    """A layer of a family: its `norms`, and its `linears`, each with its name; and its `parts`, the modules that are changed, likewise."""
 
     final_norm = "norm"  # the name of the norm behind the last layer
 
     def __init__(self, name: str, layer):
-        self.name, self.layer = name, layer
+        self.name, self.layer, self.parts = name, layer, [(name, layer)]
         if hasattr(layer, "_octet_original"):
             raise Error(f"[torch] coat: {name}: expected a layer as transformers has it, got one that is converted already")
+        _check_class(name, layer, type(layer).__name__)
+
+    def part(self, path: str, kind: str):
+        """A module of transformers' class of this name, which is changed."""
+        module = self.child(path)
+        _check_class(f"{self.name}.{path}", module, kind)
+        self.parts.append((f"{self.name}.{path}", module))
+        return module
 
     def child(self, path: str):
         module = self.layer
@@ -61,8 +83,9 @@ class _Layer:
         """Its name, and the module."""
         module = self.child(path)
         if type(module) is not torch.nn.Linear:
-            raise Error(f"[torch] coat: {self.name}.{path}: expected an nn.Linear, got {type(module).__name__}: convert the "
+            raise Error(f"[torch] coat: {self.name}.{path}: expected an nn.Linear, got {_shown(type(module))}: convert the "
                         "model before other tools change it")
+        self.parts.append((f"{self.name}.{path}", module))
         return path.rpartition(".")[2], module
 
     def norm(self, path: str):
@@ -70,13 +93,19 @@ class _Layer:
         module = self.child(path)
         if type(module) is not torch.nn.LayerNorm or module.weight is None or module.bias is None:
             raise Error(f"[torch] coat: {self.name}.{path}: expected an nn.LayerNorm with weight and bias, got {type(module).__name__}")
+        self.parts.append((f"{self.name}.{path}", module))
         return module
 
-    def gelu(self, path: str) -> str:
-        act = type(self.child(path)).__name__
-        if act not in _GELU:
-            raise Error(f"[torch] coat: {self.name}.{path}: expected one of {', '.join(_GELU)}, got {act}")
-        return _GELU[act]
+    def act(self, path: str, known) -> str:
+        """The class of an activation, one of `known`: which other modules may share, as it has no parameters."""
+        module = self.child(path)
+        act = type(module).__name__
+        if act not in known or not _is_of(type(module), "torch.nn.", "transformers."):
+            shown = act if _is_of(type(module), "torch.nn.") else _shown(type(module))
+            raise Error(f"[torch] coat: {self.name}.{path}: expected one of {', '.join(known)}, got {shown}")
+        if "forward" in vars(module):
+            raise Error(f"[torch] coat: {self.name}.{path}: expected the forward pass of {act}, got one that another tool has put in its place")
+        return act
 
     def make_linears(self, recipe: str) -> None:
         for _, module in self.linears:
@@ -90,17 +119,17 @@ class _Layer:
 class _Decoder(_Layer):
     def __init__(self, name: str, layer):
         super().__init__(name, layer)
-        self.norms = [self.child("input_layernorm"), self.child("post_attention_layernorm")]
+        family = type(layer).__name__.removesuffix("DecoderLayer")
+        self.norms = [self.part(key, f"{family}RMSNorm") for key in ("input_layernorm", "post_attention_layernorm")]
         attention = self.child("self_attn")
-        self.head_norms = [getattr(attention, key) for key in ("q_norm", "k_norm") if hasattr(attention, key)]
+        self.head_norms = [self.part(f"self_attn.{key}", f"{family}RMSNorm") for key in ("q_norm", "k_norm") if hasattr(attention, key)]
         self.qkv = [self.linear(f"self_attn.{key}_proj") for key in "qkv"]
         self.output = self.linear("self_attn.o_proj")
         self.pair = [self.linear(f"mlp.{key}_proj") for key in ("gate", "up")]
         self.down = self.linear("mlp.down_proj")
         self.linears = [*self.qkv, self.output, *self.pair, self.down]
-        act = type(self.child("mlp.act_fn")).__name__
-        if act not in ("SiLU", "SiLUActivation"):
-            raise Error(f"[torch] coat: {name}.mlp.act_fn: expected SiLU, got {act}")
+        self.part("mlp", f"{family}MLP")
+        self.act("mlp.act_fn", ("SiLU", "SiLUActivation"))
 
     def convert(self, recipe: str) -> None:
         self.make_linears(recipe)
@@ -122,14 +151,15 @@ class _ViT(_Layer):
         self.output = self.linear("attention.o_proj")
         self.wide, self.narrow = self.linear("mlp.fc1"), self.linear("mlp.fc2")
         self.linears = [*self.qkv, self.output, self.wide, self.narrow]
-        self.act = self.gelu("mlp.activation_fn")
+        self.gelu = _GELU[self.act("mlp.activation_fn", _GELU)]
+        self.part("mlp", "ViTMLP")
         self.child("dropout")
 
     def convert(self, recipe: str) -> None:
         self.make_linears(recipe)
         for norm, linears in zip(self.norms, (self.qkv, [self.wide])):
             _link_norm(recipe, norm, linears)
-        _link_activation(recipe, "ViTMlp", self.layer.mlp, self.act, self.narrow)
+        _link_activation(recipe, "ViTMlp", self.layer.mlp, self.gelu, self.narrow)
         self.layer.__class__ = converted_class("ViTLayer", type(self.layer))
 
 
@@ -148,7 +178,10 @@ class _Bert(_Layer):
         self.output = self.linear("attention.output.dense")
         self.wide, self.narrow = self.linear("intermediate.dense"), self.linear("output.dense")
         self.linears = [*self.qkv, self.output, self.wide, self.narrow]
-        self.act = self.gelu("intermediate.intermediate_act_fn")
+        self.gelu = _GELU[self.act("intermediate.intermediate_act_fn", _GELU)]
+        for path, kind in (("attention.self", "BertSelfAttention"), ("attention.output", "BertSelfOutput"),
+                           ("intermediate", "BertIntermediate"), ("output", "BertOutput")):
+            self.part(path, kind)
 
     def convert(self, recipe: str) -> None:
         self.make_linears(recipe)
@@ -158,7 +191,7 @@ class _Bert(_Layer):
         specs = tuple(linear_spec(name, module) for name, module in self.qkv)
         attention._octet = Link(Spec(recipe, self.qkv[0][1].in_features, linears=specs), [module for _, module in self.qkv])
         attention.__class__ = converted_class("BertSelfAttention", type(attention))
-        _link_activation(recipe, "BertIntermediate", self.layer.intermediate, self.act, self.narrow)
+        _link_activation(recipe, "BertIntermediate", self.layer.intermediate, self.gelu, self.narrow)
         for module in (self.layer.attention.output, self.layer.output):
             module.__class__ = converted_class("BertOutput", type(module))
 

@@ -10,7 +10,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from .._error import Error
-from ._blocks import LinearSpec, Spec, block, check, is_taken
+from ._blocks import LinearSpec, Spec, block, check, check_plain, is_taken
 
 _DTYPE = torch.bfloat16
 kept_types: dict[int, str] | None = None  # by address, while report() asks
@@ -70,6 +70,11 @@ def run(text: str, tensors, shows: bool = False) -> list:
     if not all(map(is_taken, tensors)):
         for name, tensor in zip(names, tensors):
             check(name, tensor)
+    if not torch.compiler.is_compiling():
+        check_plain(tensors)
+        if shows and torch.is_inference_mode_enabled():
+            with torch.inference_mode(False), torch.no_grad():  # changes in place of what is shown are counted
+                return run(text, tensors, shows)
     if first.dim() == 0 or first.shape[-1] != n_in or any(t.shape != first.shape for t in tensors[1:n_data]):
         raise Error(f"[torch] {', '.join(names[:n_data])}: expected {n_in} columns, got {[list(t.shape) for t in tensors[:n_data]]}")
     if any(tensor.device != first.device for tensor in tensors[1:]):
@@ -131,6 +136,8 @@ class _Apply(torch.autograd.Function):
             like = gradient if like is None else like
         if like is None:
             return (None, None, None, *[None for _ in ctx.shapes])
+        if not torch.compiler.is_compiling():
+            check_plain([gradient for gradient in gradients if gradient is not None])
         behind = list(zip((("x",) if passes_x else ()) + (shown,), gradients[len(columns):]))
         hidden = [name for name, dy in behind if dy is not None]
         dys = [like.new_zeros((*ctx.lead, n)) if dy is None else dy for dy, n in zip(gradients, columns)]
@@ -172,6 +179,7 @@ def _backward(text: str, wanted, hidden, tensors) -> list:
 
 def _laid_out(tensor):
     """As kernels read it: rows one after another, aligned as allocators align (cuBLASLt chooses algorithms for 256 bytes)."""
+    tensor = tensor.resolve_neg()
     if not tensor.is_contiguous():
         return tensor.contiguous()
     return tensor if tensor.data_ptr() % (16 if tensor.is_cpu else 256) == 0 else tensor.clone()

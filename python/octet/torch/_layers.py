@@ -8,6 +8,7 @@ linears are called with its output. A sum of the residual stream belongs to the 
 from __future__ import annotations
 
 import functools
+import inspect
 import warnings
 from dataclasses import replace
 
@@ -49,7 +50,10 @@ class Link:
             return None
         shown, version, results = self._made
         y = None
-        if x is shown and _version(x) == version:
+        is_same = x is shown and _version(x) == version
+        if is_same and version is None:  # a hook may change x for all linears
+            is_same = not any(linear._forward_pre_hooks for linear in self.linears)
+        if is_same:
             y, results[module._place] = results[module._place], None
         if all(result is None for result in results):
             self._made = None
@@ -73,9 +77,14 @@ def _has_backward_hooks(module) -> bool:
     return bool(module._backward_hooks or module._backward_pre_hooks)
 
 
-def _version(tensor) -> int:
-    """Counts changes in place, where anybody does."""
-    return 0 if torch.compiler.is_compiling() or tensor.is_inference() else tensor._version
+def _version(tensor) -> int | None:
+    """Counts changes in place; None where nobody does."""
+    return None if torch.compiler.is_compiling() or tensor.is_inference() else tensor._version
+
+
+def _apart(hooks, x):
+    """x for these hooks: a copy while a graph is traced, where nobody would see that they change it in place."""
+    return x.clone() if hooks and torch.compiler.is_compiling() else x
 
 
 def summed(x, addend):
@@ -118,7 +127,7 @@ class Norm:
         else:
             link.residual, *results, shown = run(link.text_of_sum, [*pair, *weights, *link.parameters], shows=True)
         link.keep(shown, results)
-        return shown
+        return _apart(self._forward_hooks, shown)
 
 
 def normed_of(norm, x):
@@ -154,10 +163,18 @@ class DecoderLayer:
     """x + attention(norm(x)), then x + mlp(norm(x)); sums go to the norms behind them."""
 
     def forward(self, hidden_states, *args, **kwargs):
+        if args:
+            kwargs = _named(self, args, kwargs)
         normed, residual = normed_of(self.input_layernorm, hidden_states)
-        attention = self.self_attn(normed, *args, **kwargs)[0]
+        attention = self.self_attn(hidden_states=_apart(self.self_attn._forward_pre_hooks, normed), **kwargs)[0]
         normed, residual = normed_of(self.post_attention_layernorm, summed(residual, attention))
-        return _left(self, residual, self.mlp(normed))
+        return _left(self, residual, self.mlp(_apart(self.mlp._forward_pre_hooks, normed)))
+
+
+def _named(layer, args, kwargs) -> dict:
+    """What comes behind hidden_states, by the names of the layer's own forward pass."""
+    given = inspect.signature(type(layer)._octet_original.forward).bind(layer, None, *args, **kwargs).arguments
+    return {**given.pop("kwargs", {}), **{name: value for name, value in given.items() if name not in ("self", "hidden_states")}}
 
 
 def _left(layer, residual, output):
@@ -171,9 +188,9 @@ class ViTLayer:
 
     def forward(self, hidden_states, *args, **kwargs):
         normed, residual = normed_of(self.layernorm_before, hidden_states)
-        attention = self.dropout(self.attention(normed, *args, **kwargs)[0])
+        attention = self.dropout(self.attention(_apart(self.attention._forward_pre_hooks, normed), *args, **kwargs)[0])
         normed, residual = normed_of(self.layernorm_after, summed(residual, attention))
-        return _left(self, residual, self.dropout(self.mlp(normed)))
+        return _left(self, residual, self.dropout(self.mlp(_apart(self.mlp._forward_pre_hooks, normed))))
 
 
 class ViTMlp:
@@ -197,13 +214,14 @@ class BertIntermediate:
     """intermediate_act_fn(dense(x)). `_octet`: the Link of the linear behind it, which is another module's."""
 
     def forward(self, x):
-        return activated(self._octet, self.intermediate_act_fn, [self.dense(x)])
+        return _apart(self._forward_hooks, activated(self._octet, self.intermediate_act_fn, [self.dense(x)]))
 
 
 class BertOutput:
     """LayerNorm(dense(x) + input_tensor): the sum goes to the norm, and with it to the linear of this layer that reads it."""
 
     def forward(self, hidden_states, input_tensor):
+        hidden_states = _apart(self._forward_pre_hooks, hidden_states)
         return normed_of(self.LayerNorm, summed(self.dropout(self.dense(hidden_states)), input_tensor))[0]
 
 

@@ -6,7 +6,7 @@ import torch
 
 from .. import _checks
 from .._error import Error
-from ._blocks import LinearSpec
+from ._blocks import LinearSpec, check, check_plain
 from ._functions import linear_text, run
 
 __all__ = ["RECIPES", "Linear"]
@@ -33,8 +33,9 @@ class Linear(torch.nn.Linear):
         recipe_of(recipe)
         _checks.integer("torch", "in_features", in_features, 1)
         _checks.integer("torch", "out_features", out_features, 1)
-        if dtype not in (None, torch.bfloat16, torch.float32):
-            raise Error(f"[torch] dtype: expected torch.bfloat16, torch.float32 or None, got {dtype!r}")
+        if (torch.get_default_dtype() if dtype is None else dtype) not in (torch.bfloat16, torch.float32):
+            shown = f"None, which is {torch.get_default_dtype()}" if dtype is None else repr(dtype)
+            raise Error(f"[torch] dtype: expected torch.bfloat16 or torch.float32, got {shown}")
         super().__init__(in_features, out_features, bias, device=device, dtype=dtype)
         self.recipe = recipe
         self._link = None  # of what makes x and knows this linear
@@ -58,4 +59,7 @@ def linear_spec(name: str, linear: torch.nn.Linear) -> LinearSpec:
 def linear(x, weight, bias, recipe: str):
     """The linear of a weight [n_out, n_in] as `Linear` computes it."""
     n_out, n_in = weight.shape
+    if not isinstance(n_in, int):  # of a tracer
+        check("weight", weight)
+        check_plain([x, weight])
     return run(linear_text(recipe, n_in, n_out, bias is not None), [x, weight] if bias is None else [x, weight, bias])[0]

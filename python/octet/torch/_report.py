@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -73,7 +74,8 @@ def report(model: torch.nn.Module, *inputs, accuracy: bool = False, **named) -> 
     once, without parameters. The model is as before then, but for random numbers that were drawn.
 
     accuracy: the signal-to-noise ratio of the linears' operands too, for which the sum of its first output is differentiated;
-    gradients of parameters stay as they are. Raises octet.Error for a model without converted modules.
+    gradients of parameters stay as they are. dy is NaN where that is nothing to differentiate. Raises octet.Error for a model without
+    converted modules.
     """
     if not isinstance(model, torch.nn.Module):
         raise Error(f"[torch] expected a torch.nn.Module, got {type(model).__name__}")
@@ -156,7 +158,7 @@ def _measured(model, inputs, named, row_of, types) -> tuple[dict, int]:
             hooks.append(module.register_forward_pre_hook(lambda module, _: inside.append(id(module))))
             hooks.append(module.register_forward_hook(lambda *_: inside.pop() and None, always_call=True))
     try:
-        with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        with torch.inference_mode(False), torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
             held = model(*inputs, **named)
         del held
     finally:
@@ -175,16 +177,22 @@ def _accuracies(model, inputs, named) -> dict:
             y.register_hook(lambda dy: seen[id(module)].__setitem__(1, dy.detach()))
     hooks = [module.register_forward_hook(keep) for _, module in linears]
     try:
-        with torch.enable_grad():
-            output = model(*inputs, **named)
-            if not isinstance(output, torch.Tensor):
-                output = output[0]  # of a transformers model the loss where labels came, else the logits
+        with torch.inference_mode(False), torch.enable_grad():
+            output = _first(model(*inputs, **named))
             wanted = [p for p in model.parameters() if p.requires_grad]
-            torch.autograd.grad(output.float().sum(), wanted, allow_unused=True)
+            if wanted and isinstance(output, torch.Tensor) and output.requires_grad:
+                torch.autograd.grad(output.float().sum(), wanted, allow_unused=True)
     finally:
         for hook in hooks:
             hook.remove()
     return {name: _snr_of(module, seen) for name, module in linears if id(module) in seen}
+
+
+def _first(output):
+    """The first output: of a transformers model the loss where labels came, else the logits."""
+    while isinstance(output, (tuple, list, Mapping)):
+        output = next(iter(output.values() if isinstance(output, Mapping) else output), None)
+    return output
 
 
 def _snr_of(module, seen) -> tuple[float, float, float]:

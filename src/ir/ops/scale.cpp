@@ -18,14 +18,28 @@ void need_scale_of(std::string_view op, std::string_view what, const TensorType&
        x.empty() ? 1 : x.back(), to_string(scale.shape));
 }
 
+// A scale is a power of two that f32 has, with its inverse.
+void need_log2(std::string_view op, int64_t log2) {
+  constexpr int64_t kMost = 126;
+  if (log2 < -kMost || log2 > kMost)
+    fail(op, "log2 must be from {} to {}, got {}", -kMost, kMost, log2);
+}
+
 Results infer_rescale(const Attrs&, Types in) {
   need_float("rescale", "x", in[0]);
   need_scale_of("rescale", "factor", in[1], in[0].shape);
   return {real(in[0].shape)};
 }
 
-Results infer_set_scale(const Attrs&, Types in) {
+Results infer_rebalance(const Attrs& attrs, Types in) {
+  need_float("rebalance", "x", in[0]);
+  need_log2("rebalance", std::get<ScaleAttrs>(attrs).log2);
+  return {real(in[0].shape)};
+}
+
+Results infer_set_scale(const Attrs& attrs, Types in) {
   need_float("set_scale", "x", in[0]);
+  need_log2("set_scale", std::get<ScaleAttrs>(attrs).log2);
   if (!absent(in, SetScale::scale))
     need_scale_of("set_scale", "scale", in[SetScale::scale], in[0].shape);
   return {real(in[0].shape)};
@@ -44,6 +58,7 @@ Results infer_delayed_rescale(const Attrs&, Types in) {
 
 Results infer_custom_scale(const Attrs& attrs, Types in) {
   const auto& a = std::get<CustomScaleAttrs>(attrs);
+  need_log2("custom_scale", a.log2);
   const size_t n_powers = in.size() - 1 + (a.direction == Direction::backward ? 1 : 0);
   if (a.powers.size() != n_powers)
     fail("custom_scale", "expected {} powers, got {}", n_powers, a.powers.size());
@@ -206,11 +221,10 @@ constinit const OpDef defs::set_scale = define(OpCode::set_scale, {.infer = infe
                                                                    .vjp = vjp_directed<ScaleAttrs>,
                                                                    .decompose = decompose_same,
                                                                    .scale = scale::set_scale});
-constinit const OpDef defs::rebalance =
-    define(OpCode::rebalance, {.infer = infer_same<OpCode::rebalance>,
-                               .vjp = vjp_directed<ScaleAttrs>,
-                               .decompose = decompose_same,
-                               .scale = scale::rebalance});
+constinit const OpDef defs::rebalance = define(OpCode::rebalance, {.infer = infer_rebalance,
+                                                                   .vjp = vjp_directed<ScaleAttrs>,
+                                                                   .decompose = decompose_same,
+                                                                   .scale = scale::rebalance});
 constinit const OpDef defs::dynamic_rescale =
     define(OpCode::dynamic_rescale, {.infer = infer_same<OpCode::dynamic_rescale>,
                                      .vjp = vjp_directed<DynamicRescaleAttrs>,

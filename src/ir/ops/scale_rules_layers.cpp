@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "base/error.h"
 #include "ir/ops/axis_scales.h"
@@ -63,6 +64,7 @@ Scales gemm(Scaler& s, const ScaleCall& call) {
   Scaled a = call[Gemm::a], b = call[Gemm::b];
   const ValueId rows = take_axis_factor(s, a, attrs.trans_a);
   const ValueId columns = take_axis_factor(s, b, attrs.trans_b);
+  if (std::abs(a.log2 + b.log2) > 126) a = s.at(a, 0), b = s.at(b, 0);  // f32 has no such scale
   Scaled ab = {.log2 = a.log2 + b.log2,
                .factor = s.multiplier(0, a.factor, b.factor),
                .predicted = a.predicted + b.predicted + (k > 0 ? half_log2(k) : 0)};
@@ -94,7 +96,8 @@ Scales batched_gemm(Scaler& s, const ScaleCall& call) {
   using S = BatchedGemm;
   auto attrs = std::get<BatchedGemmAttrs>(call.node.attrs);
   const auto k = static_cast<double>(call.shape(S::a)[attrs.trans_a ? 1 : 2]);
-  const Scaled &a = call[S::a], &b = call[S::b];
+  Scaled a = call[S::a], b = call[S::b];
+  if (std::abs(a.log2 + b.log2) > 126) a = s.at(a, 0), b = s.at(b, 0);  // f32 has no such scale
   const double size = attrs.factor == 0 ? 0 : std::log2(std::fabs(attrs.factor));
   const double product = a.predicted + b.predicted + size + (k > 0 ? half_log2(k) : 0);
   const ValueId factor = s.multiplier(0, a.factor, b.factor);

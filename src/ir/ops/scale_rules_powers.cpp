@@ -1,5 +1,6 @@
 // Powers and roots, whose scales are powers and roots.
 #include <cmath>
+#include <cstdlib>
 
 #include "ir/ops/common.h"
 #include "ir/ops/scale_rules.h"
@@ -42,7 +43,7 @@ Scales to_power(Scaler& s, const ScaleCall& call, int64_t n, double predicted) {
 
 // x^2 of a normal x has the RMS sqrt(3) sigma^2.
 Scales square(Scaler& s, const ScaleCall& call) {
-  const Scaled& x = call[0];
+  const Scaled x = std::abs(2 * call[0].log2) <= 126 ? call[0] : s.at(call[0], 0);
   return {s.made(emit(s, call, {x.data}), 2 * x.log2, 2 * x.predicted + half_log2(3),
                  s.multiplier(0, x.factor, x.factor))};
 }

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
+#include <utility>
 
 #include "ir/ops/axis_scales.h"
 #include "ir/ops/common.h"
@@ -92,6 +94,12 @@ Scaled sum_at_run_time(Scaler& s, const ScaleCall& call) {
                 root_sum(a.predicted, b.predicted), scale.factor);
 }
 
+// Operands of a result at the scale 2^log2; where f32 has no such power of two, values themselves.
+std::pair<Scaled, Scaled> held(Scaler& s, const Scaled& a, const Scaled& b, int log2) {
+  if (std::abs(log2) <= 126) return {a, b};
+  return {s.at(a, 0), s.at(b, 0)};
+}
+
 }  // namespace
 
 // Independent addends.
@@ -116,7 +124,7 @@ Scales add(Scaler& s, const ScaleCall& call) {
 }
 
 Scales mul(Scaler& s, const ScaleCall& call) {
-  const Scaled &a = call[0], &b = call[1];
+  const auto [a, b] = held(s, call[0], call[1], call[0].log2 + call[1].log2);
   Scaled y = s.made(emit(s, call, {a.data, b.data}), a.log2 + b.log2, a.predicted + b.predicted,
                     s.multiplier(0, a.factor, b.factor));
   y.is_any = a.is_any || b.is_any;
@@ -124,7 +132,7 @@ Scales mul(Scaler& s, const ScaleCall& call) {
 }
 
 Scales div(Scaler& s, const ScaleCall& call) {
-  const Scaled &a = call[0], &b = call[1];
+  const auto [a, b] = held(s, call[0], call[1], call[0].log2 - call[1].log2);
   Scaled y = s.made(emit(s, call, {a.data, b.data}), a.log2 - b.log2, a.predicted - b.predicted,
                     s.quotient(a.factor, b.factor));
   y.is_any = a.is_any;
@@ -250,7 +258,7 @@ double predicted_product(const ScaleCall& call, double n) {
 
 // Of two factors, with sums of n addends.
 Scales product(Scaler& s, const ScaleCall& call, double n) {
-  const Scaled &a = call[0], &b = call[1];
+  const auto [a, b] = held(s, call[0], call[1], call[0].log2 + call[1].log2);
   const double predicted = predicted_product(call, n);
   const Scaled y = s.made(emit(s, call, {a.data, b.data}), a.log2 + b.log2, predicted,
                           s.multiplier(0, a.factor, b.factor));

@@ -245,8 +245,9 @@ void norm_backward(const NormBackward& args, RowShape shape, ThreadPool& pool) {
     if (args.amax != nullptr)
       args.amax->add(offset(args.dx, begin * shape.cols), (end - begin) * shape.cols);
   });
-  if (dw != nullptr) add_blocks(dw, args.dw, blocks, pool);
-  if (db != nullptr) add_blocks(db, args.db, blocks, pool);
+  // Without rows there is no scratch, and sums are zeros.
+  if (args.dw) add_blocks(dw, args.dw, blocks, pool);
+  if (args.db) add_blocks(db, args.db, blocks, pool);
 }
 
 void add_bias(In x, In bias, Out y, RowShape shape, ThreadPool& pool) {
