@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "data/chat_records.h"
+#include "data/chat_messages.h"
 #include "infer/model_source.h"
 #include "infer/model_texts.h"
 #include "text/chat_source.h"
@@ -47,20 +47,6 @@ OrderedJson context_of(const ChatFlags& flags) {
               flags.context, flags.name);
 }
 
-// Fields that say nothing of a message are left out, as in training and generation.
-OrderedJson without_nulls(OrderedJson context) {
-  if (!context.is_object() || !context.contains("messages") || !context["messages"].is_array())
-    return context;
-  for (OrderedJson& message : context["messages"]) {
-    if (!message.is_object()) continue;
-    OrderedJson kept = OrderedJson::object();
-    for (const auto& [key, value] : message.items())
-      if (!says_nothing(key, value)) kept[key] = value;
-    message = std::move(kept);
-  }
-  return context;
-}
-
 bool has_tools(const OrderedJson& context) {
   return context.is_object() && context.contains("tools") && !context["tools"].is_null();
 }
@@ -88,7 +74,8 @@ ChatTemplateSource source_of(const ChatFlags& flags, bool has_tools) {
 
 void run_render(const ChatFlags& flags) {
   const std::tm clock = clock_of(flags.now);
-  const OrderedJson context = without_nulls(context_of(flags));
+  OrderedJson context = context_of(flags);
+  if (context.is_object() && context.contains("messages")) normalize_messages(context["messages"]);
   const ChatTemplate chat(source_of(flags, has_tools(context)));
   if (flags.mask) {
     const OrderedJson mask = {{"utf8_spans", chat.assistant_spans(context, clock)}};

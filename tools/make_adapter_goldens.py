@@ -46,8 +46,13 @@ CASES = {
     "biases": ("llama", dict(r=2, target_modules=["q_proj"], bias="all", init_lora_weights="gaussian"), {}),
     "dora of a Conv1D": ("gpt2", dict(r=2, target_modules=["c_attn", "mlp.c_proj"], use_dora=True, use_rslora=True,
                                       fan_in_fan_out=True), {}),
+    "embeddings beside the factors": ("llama", dict(r=2, target_modules=["q_proj"]), {}),
+    "tied embeddings beside the factors": ("llama_tied", dict(r=2, target_modules=["q_proj"]), {}),
+    "an embedding beside a head": ("llama_tied", dict(r=2, target_modules=["q_proj"], modules_to_save=["lm_head"]), {}),
 }
 
+# Saved with embedding and head (save_embedding_layers), which are then read in the place of the base's.
+WITH_EMBEDDINGS = ("embeddings beside the factors", "tied embeddings beside the factors", "an embedding beside a head")
 TRAINED = ("rslora with patterns", "dora by an expression")
 
 
@@ -85,7 +90,8 @@ def gradients(at, base, tokens):
 def make_case(name, folder, tokens):
     base, options, over = CASES[name]
     at = folder / name.replace(" ", "_")
-    get_peft_model(load_base(folder / base), LoraConfig(task_type="CAUSAL_LM", **options)).save_pretrained(at)
+    get_peft_model(load_base(folder / base), LoraConfig(task_type="CAUSAL_LM", **options)).save_pretrained(
+        at, save_embedding_layers=name in WITH_EMBEDDINGS or "auto")
     put_weights(at / "adapter_model.safetensors")
     config = json.loads((at / "adapter_config.json").read_text()) | {"base_model_name_or_path": base} | over
     if isinstance(config["target_modules"], list):

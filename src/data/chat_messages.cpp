@@ -214,6 +214,18 @@ ChatMessage read_message(const OrderedJson& json, const ChatFields& fields) {
   return read;
 }
 
+void normalize_messages(OrderedJson& messages) {
+  if (!messages.is_array()) return;
+  for (OrderedJson& message : messages) {
+    if (!message.is_object()) continue;
+    OrderedJson kept = OrderedJson::object();
+    for (const auto& [key, value] : message.items())
+      if (!says_nothing(key, value)) kept[key] = value;
+    alias_reasoning(kept);
+    message = std::move(kept);
+  }
+}
+
 bool is_empty_answer(const OrderedJson& message) {
   const OrderedJson* content = find_value(message, "content");
   if (content != nullptr && !is_blank_text(*content) && !content->empty()) return false;

@@ -35,6 +35,10 @@ struct ChatMessage {
 // the fields ask for it. Throws as bad_record does.
 ChatMessage read_message(const OrderedJson& json, const ChatFields& fields);
 
+// The messages of a conversation that is rendered as it is given: each without keys that say
+// nothing, reasoning with all its names. What is no list of objects stays as it is.
+void normalize_messages(OrderedJson& messages);
+
 OrderedJson make_message(std::string_view role, const OrderedJson& content);
 
 // An answer that says, thinks and calls nothing.

@@ -16,7 +16,8 @@ constexpr float kFinished = -1e9f;  // added to what must not be chosen
 
 void apply(const TokenRules& rules, int64_t n_tokens, std::vector<float>& scores) {
   for (const int32_t id : rules.banned) {
-    if (id >= 0 && id < std::ssize(scores)) scores[static_cast<size_t>(id)] = kNever;
+    const bool ends = std::ranges::count(rules.ends, id) > 0;
+    if (id >= 0 && id < std::ssize(scores) && !ends) scores[static_cast<size_t>(id)] = kNever;
   }
   if (!rules.forced_last || n_tokens + 1 != rules.max_tokens) return;
   std::ranges::fill(scores, kNever);

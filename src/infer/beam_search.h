@@ -30,7 +30,7 @@ constexpr auto value_names(EarlyStopping) {
 struct TokenRules {
   int64_t max_tokens = 200;                 // at least one
   std::vector<int32_t> ends = {};           // any of these ends a text
-  std::vector<int32_t> banned = {};         // none of these is written
+  std::vector<int32_t> banned = {};         // none of these is written, but ends
   std::optional<int32_t> forced_last = {};  // the token at max_tokens, where a text comes so far
 };
 

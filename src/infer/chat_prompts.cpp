@@ -4,6 +4,7 @@
 #include <span>
 
 #include "base/error.h"
+#include "data/chat_messages.h"
 #include "data/chat_pictures.h"
 
 namespace octet {
@@ -29,6 +30,7 @@ ChatPrompts::ChatPrompts(const ChatTemplates& templates, const Tokenizer& tokeni
 
 std::string ChatPrompts::render(OrderedJson context, bool with_prompt) const {
   context["add_generation_prompt"] = with_prompt;
+  if (context.contains("messages")) normalize_messages(context["messages"]);
   const bool has_tools = context.contains("tools") && !context["tools"].is_null();
   const auto contents = has_tools ? tools_contents_ : plain_contents_;
   if (contents == ChatEncoder::Contents::parts_alone && context.contains("messages"))

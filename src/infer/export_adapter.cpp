@@ -11,6 +11,7 @@
 #include "infer/peft_adapter.h"
 #include "infer/tensor_streams.h"
 #include "nn/head_parameters.h"
+#include "nn/hf_names.h"
 
 namespace octet {
 namespace {

@@ -120,6 +120,7 @@ void check_says_all(const ModelSpec& spec, const std::string& header) {
       resolved(gguf_spec(written, has_divisors ? llama3_divisors(spec) : std::vector<float>()));
   ModelSpec full = spec;
   full.rope_seq = read.rope_seq;
+  if (full.sliding_window == 0) read.window_from = full.window_from;  // of no layer
   for (double ModelSpec::*of : {&ModelSpec::norm_eps, &ModelSpec::rope_theta,
                                 &ModelSpec::rope_factor}) {  // are f32 in the file
     if (static_cast<float>(read.*of) == static_cast<float>(full.*of)) read.*of = full.*of;

@@ -17,6 +17,7 @@
 #include "io/modelopt_config.h"
 #include "io/quantization_config.h"
 #include "nn/hf_config.h"
+#include "nn/hf_names.h"
 #include "nn/shape.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_folder.h"
@@ -91,7 +92,7 @@ void tell_unquantized(const ModelFiles& weights, const ModelSpec& spec,
     const std::string module = p.name.substr(0, p.name.rfind('.'));
     const bool is_of_layer = is_linear(p) && p.name != model_def(spec.kind).head;
     const bool is_eight = stored == nullptr || !stored->dtype || is_quantized(*stored->dtype);
-    if (is_of_layer && !is_eight && quantization.group_of(p.name) != nullptr)
+    if (is_of_layer && !is_eight && quantization.group_of(module_names(spec, p.name)) != nullptr)
       found.push_back(module);
   }
   if (found.empty()) return;

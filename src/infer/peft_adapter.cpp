@@ -110,6 +110,12 @@ class PeftNames {
   bool is_tied(const std::string& parameter) const {
     return !head_.empty() && (parameter == head_ || parameter == embedding_);
   }
+  // PEFT's save_embedding_layers writes these beside the factors, in the place of the base's.
+  bool is_embedding_or_head(const std::string& parameter) const {
+    const ModelDef& def = model_def(spec_.kind);
+    return def.writes_text &&
+           (parameter == def.head || parameter == model_parameters(spec_).front().name);
+  }
   const std::string& head() const { return head_; }
   const std::string& embedding() const { return embedding_; }
 
@@ -207,8 +213,10 @@ class PeftFolder {
     const ParameterSpec* p = modules_.find(module + std::string(end));
     if (p == nullptr) fail(name, "a parameter of the base", "one that it has not");
     const bool is_bias = end == kBiasEnd && adapter_.config.bias != PeftBias::none;
-    if (!is_bias && !is_saved(*p) && !is_tied_partner(*p))
+    if (!is_bias && !is_saved(*p) && !is_tied_partner(*p)) {
+      if (modules_.is_embedding_or_head(p->name)) return add_beneath(*p, name);
       fail(name, "modules_to_save or bias that names it", "neither");
+    }
     expect_shape(name, p->shape);
     adapter_.saved.emplace(p->name, name);
   }
@@ -321,14 +329,6 @@ class PeftFolder {
 };
 
 }  // namespace
-
-std::string module_of_class(const ModelSpec& spec, const std::string& module) {
-  const ModelDef& def = model_def(spec.kind);
-  const ModelHead head = def.heads.empty() ? ModelHead::text : head_of(spec).head;
-  const bool stands_alone = head == ModelHead::features || head == ModelHead::embeddings;
-  const std::string name = def.module_name != nullptr ? def.module_name(module) : module;
-  return stands_alone && name.starts_with(def.prefix) ? name.substr(def.prefix.size()) : name;
-}
 
 namespace {
 

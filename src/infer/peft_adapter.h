@@ -27,10 +27,6 @@ inline constexpr std::string_view kPeftPrefix = "base_model.model.";
 // (infer/adapter_note.h), but for what the adapter has whole.
 inline constexpr const char* kPeftBaseHash = "octet_base_hash";
 
-// A module by the name that it has in the class of transformers 5 that a folder's config.json
-// names: an encoder without a head stands alone.
-std::string module_of_class(const ModelSpec& spec, const std::string& module);
-
 struct PeftLinear {
   LoraAdapter adapter;
   std::string a, b, magnitude;  // tensors; "": none

@@ -27,6 +27,18 @@ Shape place_of(int64_t element, const Shape& shape) {
   return place;
 }
 
+// True if an exponent is all ones, by a loop that is vectorized.
+template <typename Word, Word kExponent>
+bool has_full_exponent(std::span<const std::byte> bytes) {
+  uint32_t n = 0;
+  for (size_t i = 0; i + sizeof(Word) <= bytes.size(); i += sizeof(Word)) {
+    Word word = 0;
+    std::memcpy(&word, bytes.data() + i, sizeof(Word));
+    n += (word & kExponent) == kExponent ? 1u : 0u;
+  }
+  return n != 0;
+}
+
 }  // namespace
 
 void stream_bytes(uint64_t n, const ReadBytes& read, const ByteSink& sink) {
@@ -60,6 +72,12 @@ void encode_weights(std::span<const float> values, Dtype dtype, std::span<std::b
   };
   if (dtype == Dtype::bf16) return each(bf16_from_f32);
   each([](float value) { return encode<Dtype::fp16>(value, Rounding::rne, {.saturate = false}); });
+}
+
+bool is_surely_finite(Dtype dtype, std::span<const std::byte> bytes) {
+  if (dtype == Dtype::bf16) return !has_full_exponent<uint16_t, 0x7F80u>(bytes);
+  if (dtype == Dtype::fp16) return !has_full_exponent<uint16_t, 0x7C00u>(bytes);
+  return dtype == Dtype::f32 && !has_full_exponent<uint32_t, 0x7F800000u>(bytes);
 }
 
 TensorSource copied(TensorDecl decl, ReadBytes read) {

@@ -47,6 +47,9 @@ void encode_weights(std::span<const float> values, Dtype dtype, std::span<std::b
 void check_finite_values(const std::string& path, const TensorDecl& tensor, int64_t first,
                          std::span<const float> values, Dtype dtype = Dtype::f32);
 
+// False: some of these values may be NaN or Inf.
+bool is_surely_finite(Dtype dtype, std::span<const std::byte> bytes);
+
 TensorSource copied(TensorDecl decl, ReadBytes read);
 // A tensor of files under another name.
 TensorSource copied(const ModelFiles& files, const std::string& stored, std::string name);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <set>
 #include <string_view>
@@ -14,6 +13,7 @@
 #include "infer/adapter_note.h"
 #include "infer/matrix_quantizer.h"
 #include "infer/merged_weights.h"
+#include "infer/tensor_streams.h"
 #include "nn/head_parameters.h"
 #include "nn/hf_names.h"
 
@@ -45,25 +45,6 @@ void check_tensor(const ModelFiles& files, const ParameterSpec& parameter,
 
 bool is_quantized(const StoredTensor& tensor) {
   return tensor.dtype && octet::is_quantized(*tensor.dtype);
-}
-
-// True if an exponent is all ones, by a loop that is vectorized.
-template <typename Word, Word kExponent>
-bool has_full_exponent(std::span<const std::byte> bytes) {
-  uint32_t n = 0;
-  for (size_t i = 0; i + sizeof(Word) <= bytes.size(); i += sizeof(Word)) {
-    Word word = 0;
-    std::memcpy(&word, bytes.data() + i, sizeof(Word));
-    n += (word & kExponent) == kExponent ? 1u : 0u;
-  }
-  return n != 0;
-}
-
-// False: some value may be NaN or Inf.
-bool is_surely_finite(Dtype dtype, std::span<const std::byte> bytes) {
-  if (dtype == Dtype::bf16) return !has_full_exponent<uint16_t, 0x7F80u>(bytes);
-  if (dtype == Dtype::fp16) return !has_full_exponent<uint16_t, 0x7C00u>(bytes);
-  return dtype == Dtype::f32 && !has_full_exponent<uint32_t, 0x7F800000u>(bytes);
 }
 
 }  // namespace
@@ -105,6 +86,7 @@ void WeightReader::find_parameters(const ModelSpec& spec, const QuantizationConf
                   files_.path(), other->second, stored, *name);
     }
   }
+  if (spec.tied) find_tied_embedding(spec);
   for (const auto& [sum, scale] : quantization.residual_scales) {
     inputs_.residuals[sum] = {.dtype = quantization.residual, .scale = scale};
   }
@@ -115,12 +97,24 @@ void WeightReader::find_parameters(const ModelSpec& spec, const QuantizationConf
   if (head == HeadWeights::may_be_new) find_new_parameters(spec, parameters);
   expect_all_stored(parameters);
   for (const ParameterSpec& parameter : parameters) {
-    if (!new_.contains(parameter.name)) add_parameter(parameter, quantization);
+    if (!new_.contains(parameter.name)) add_parameter(spec, parameter, quantization);
   }
   if (stored_name_.size() + new_.size() == parameters.size()) return;
   for (const ParameterSpec& parameter : parameters) stored_name_.erase(parameter.name);
   throw Error(ErrorCode::bad_data, "[weights] {}: the model has no parameter '{}'", files_.path(),
-              stored_name_.begin()->first);
+              stored_name_.begin()->second);
+}
+
+// Files may name what is tied by the head: safetensors' save_model keeps the first of its names.
+void WeightReader::find_tied_embedding(const ModelSpec& spec) {
+  const std::string embedding = model_parameters(spec).front().name;
+  if (stored_name_.contains(embedding)) return;
+  ModelSpec untied = spec;
+  untied.tied = false;
+  for (const std::string& stored : files_.names()) {
+    if (parameter_name(untied, stored) == model_def(spec.kind).head)
+      stored_name_.emplace(embedding, stored);
+  }
 }
 
 // An error says what stands in the file in a missing parameter's place: of the names that the model
@@ -165,7 +159,8 @@ void WeightReader::find_new_parameters(const ModelSpec& spec,
   });
 }
 
-void WeightReader::add_parameter(const ParameterSpec& parameter, const QuantizationConfig& config) {
+void WeightReader::add_parameter(const ModelSpec& spec, const ParameterSpec& parameter,
+                                 const QuantizationConfig& config) {
   const auto at = stored_name_.find(parameter.name);
   CHECK(at != stored_name_.end());
   if (at->second.ends_with(kPackedSuffix) && parameter.shape.size() == 2) {
@@ -187,7 +182,7 @@ void WeightReader::add_parameter(const ParameterSpec& parameter, const Quantizat
     }
   }
   if (!is_quantized(tensor) && !(config.is_decompressed && is_linear(parameter))) return;
-  const QuantizationGroup* group = config.group_of(parameter.name);
+  const QuantizationGroup* group = config.group_of(module_names(spec, parameter.name));
   if (!is_quantized(tensor)) {
     if (group != nullptr) add_input(parameter.name, group->activations);
     return;
@@ -213,7 +208,7 @@ void WeightReader::check_decompressed(const ModelSpec& spec,
                                       const QuantizationConfig& config) const {
   if (!config.is_decompressed) return;
   const ModelDef& def = model_def(spec.kind);
-  const QuantizationGroup* of_head = config.group_of(def.head);
+  const QuantizationGroup* of_head = config.group_of(module_names(spec, def.head));
   const bool is_head_quantized =
       spec.tied && of_head != nullptr && of_head->activations.scaling != ActivationScaling::none;
   if (def.plain_linears && !is_head_quantized) return;

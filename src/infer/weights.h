@@ -96,9 +96,11 @@ class WeightReader {
  private:
   void find_parameters(const ModelSpec& spec, const QuantizationConfig& quantization,
                        HeadWeights head);
+  void find_tied_embedding(const ModelSpec& spec);
   void find_new_parameters(const ModelSpec& spec, std::span<const ParameterSpec> parameters);
   void expect_all_stored(std::span<const ParameterSpec> parameters) const;
-  void add_parameter(const ParameterSpec& parameter, const QuantizationConfig& config);
+  void add_parameter(const ModelSpec& spec, const ParameterSpec& parameter,
+                     const QuantizationConfig& config);
   void add_scales(const std::string& parameter, const StoredTensor& weight,
                   const QuantizationGroup& group);
   void add_input(const std::string& parameter, const ActivationScheme& scheme);

@@ -341,18 +341,16 @@ std::optional<QuantizationConfig> read_quantization_config(const Files& files,
   return parse_quantization_config(config_with_modelopt(files, folder), path);
 }
 
-bool QuantizationConfig::ignores(std::string_view module) const {
-  return std::ranges::any_of(ignored, [&](const auto& one) { return one.matches(module); });
-}
-
-const QuantizationGroup* QuantizationConfig::group_of(std::string_view weight) const {
-  const std::string_view module = weight.substr(0, weight.rfind('.'));
-  if (ignores(module)) return nullptr;
+const QuantizationGroup* QuantizationConfig::group_of(std::span<const std::string> names) const {
+  const auto is_named_by = [&](const ModulePattern& pattern) {
+    return std::ranges::any_of(names, [&](const auto& name) { return pattern.matches(name); });
+  };
+  if (std::ranges::any_of(ignored, is_named_by)) return nullptr;
   const QuantizationGroup* found = nullptr;
   const ModulePattern* by = nullptr;
   for (const QuantizationGroup& group : groups) {
     for (const ModulePattern& target : group.targets) {
-      if (!target.matches(module) || (by != nullptr && by->is_before(target))) continue;
+      if (!is_named_by(target) || (by != nullptr && by->is_before(target))) continue;
       found = &group;
       by = &target;
     }

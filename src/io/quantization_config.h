@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -90,11 +91,10 @@ struct QuantizationConfig {
   Dtype residual = Dtype::e4m3;
   std::map<std::string, float> residual_scales = {};
 
-  // The group of the linear with this weight, "model.layers.0.mlp.up_proj.weight": that with the
-  // target that goes before all others that match, the last of groups with one target. Null: it is
-  // ignored, or of none.
-  const QuantizationGroup* group_of(std::string_view weight) const;
-  bool ignores(std::string_view module) const;
+  // The group of a linear, by all names that its module has ("model.layers.0.mlp.up_proj", of which
+  // any may match): that with the target that goes before all others that match, the last of groups
+  // with one target. Null: it is ignored, or of none.
+  const QuantizationGroup* group_of(std::span<const std::string> names) const;
 };
 
 // Keys of any quant_method, and of fp8's, that change nothing, proved in

@@ -35,6 +35,21 @@ std::optional<std::string> parameter_name(const ModelSpec& spec, std::string_vie
   return std::string(prefix).append(stored);
 }
 
+std::string module_of_class(const ModelSpec& spec, const std::string& module) {
+  const ModelDef& def = model_def(spec.kind);
+  const ModelHead head = def.heads.empty() ? ModelHead::text : head_of(spec).head;
+  const bool stands_alone = head == ModelHead::features || head == ModelHead::embeddings;
+  const std::string name = def.module_name != nullptr ? def.module_name(module) : module;
+  return stands_alone && name.starts_with(def.prefix) ? name.substr(def.prefix.size()) : name;
+}
+
+std::vector<std::string> module_names(const ModelSpec& spec, std::string_view parameter) {
+  std::string module(parameter.substr(0, parameter.rfind('.')));
+  std::string of_class = module_of_class(spec, module);
+  if (of_class == module) return {std::move(module)};
+  return {std::move(module), std::move(of_class)};
+}
+
 bool is_head_name(const ModelDef& def, std::string_view parameter) {
   return parameter == def.head || begins_as_head(def, parameter);
 }

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "nn/model.h"
 
@@ -18,6 +19,12 @@ namespace octet {
 //   heads of an encoder that is read for its features
 //   a head stored beside the embedding that it is tied to, with the same values
 std::optional<std::string> parameter_name(const ModelSpec& spec, std::string_view stored);
+
+// A module by the name that it has in the class of transformers 5 that a folder's config.json
+// names: an encoder without a head stands alone.
+std::string module_of_class(const ModelSpec& spec, const std::string& module);
+// The names under which files may speak of a parameter's module: the model's, and that one.
+std::vector<std::string> module_names(const ModelSpec& spec, std::string_view parameter);
 
 // True if a parameter is of what stands on the last hidden state, in this model or with another
 // head.

@@ -65,9 +65,10 @@ methods: `fp8` (E4M3 with a `weight_scale_inv` for each block of `weight_block_s
 ([formats/quantized.md](formats/quantized.md), which also says which linears are of which group, and
 which keys are named). `octet eval` and `octet generate` quantize these linears' inputs as
 `quantization_config` says. Several threads read the files in pieces, straight
-into the plan's memory. A tied head may be absent from the files; where the files hold one that
-differs from the embedding, it becomes a parameter of its own with a warning, as in transformers.
-Masks and inverse frequencies beside the parameters are ignored.
+into the plan's memory. A tied head may be absent from the files, or stand there without the
+embedding; where the files hold one that differs from the embedding, it becomes a parameter of its
+own with a warning, as in transformers. Masks and inverse frequencies beside the parameters are
+ignored.
 
 `octet convert RUN|DIR OUT [--dtype bf16|f32|fp8-block|fp8-tensor|hif8|as-base]` writes such a
 folder (`--max-shard 5GB`: in files of at most so many bytes). Without `--dtype` each tensor's

@@ -82,15 +82,15 @@ void AddedTokenFinder::for_each_segment(std::string_view text,
       ++at;
       continue;
     }
+    const size_t first = at;
     size_t begin = at, end = at + token->content.size();
-    at = end;
-    if (token->single_word && !stands_alone(*token, text, begin)) continue;
-    begin = token->lstrip ? begin_of_space_before(text, begin, done) : std::max(begin, done);
+    at = end;  // behind the content: the space that rstrip takes may begin the next token
+    if (token->single_word && !stands_alone(*token, text, first)) continue;
+    if (token->lstrip) begin = begin_of_space_before(text, first, std::min(done, first));
     if (token->rstrip) end = end_of_space_after(text, end);
     if (begin > done) visit({-1, text.substr(done, begin - done)});
     visit({token->id, text.substr(begin, end - begin)});
     done = end;
-    at = std::max(at, end);
   }
   if (done < text.size()) visit({-1, text.substr(done)});
 }

@@ -172,8 +172,11 @@ void PreTokenizer::split_from(size_t step, const Part& part, MatchBudget& budget
   if (part.text.empty()) return;
   if (step == steps_.size()) return visit(part.text);
   const char* begin = part.text.data();
+  const bool is_copied = std::holds_alternative<MarkSpaces>(steps_[step]);  // from its beginning on
+  bool is_begin = true;
   const auto go_on = [&](std::string_view word) {
-    split_from(step + 1, {word, part.is_first && word.data() == begin}, budget, visit);
+    const bool is_first = is_copied ? std::exchange(is_begin, false) : word.data() == begin;
+    split_from(step + 1, {word, part.is_first && is_first}, budget, visit);
   };
   const Whole whole{part.is_first, budget};
   std::visit([&](const auto& known) { cut(known, part.text, whole, go_on); }, steps_[step]);

@@ -70,6 +70,18 @@ TEST_F(Chat, leaves_out_what_says_nothing) {
   EXPECT_EQ(out_, "True True");
 }
 
+TEST_F(Chat, reasoning_has_all_its_names) {
+  const std::string source = write(
+      "t.jinja", "{{ messages[0].reasoning_content }}, {{ messages[0].thinking is defined }}");
+  for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
+    const std::string context =
+        write("c.json", std::string(R"({"messages": [{"role": "assistant", "content": "a", ")") +
+                            name + R"(": "why"}]})");
+    ASSERT_EQ(render("--template " + source + " --context " + context), 0) << err_;
+    EXPECT_EQ(out_, "why, True") << name;
+  }
+}
+
 TEST_F(Chat, has_built_in_templates_and_masks) {
   ASSERT_EQ(render("--template chatml --context " + contexts() + " --name two"), 0) << err_;
   EXPECT_EQ(out_, "<|im_start|>assistant\nyo<|im_end|>\n");

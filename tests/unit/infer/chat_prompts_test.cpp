@@ -24,5 +24,16 @@ TEST(ChatPrompts, give_each_template_the_contents_that_it_takes) {
   }
 }
 
+TEST(ChatPrompts, tell_templates_messages_as_training_does) {
+  const auto tokenizer = byte_tokenizer();
+  const ChatTemplateSource source{
+      .text = "{{ messages[0].tool_calls is defined }} {{ messages[0].reasoning_content }}",
+      .where = "test"};
+  const ChatPrompts chat({.name = "test", .plain = source, .with_tools = source}, *tokenizer);
+  const OrderedJson messages = {
+      {{"role", "assistant"}, {"content", "a"}, {"tool_calls", nullptr}, {"thinking", "b"}}};
+  EXPECT_EQ(chat.render({{"messages", messages}}), "False b");
+}
+
 }  // namespace
 }  // namespace octet::infer_chat_prompts_test

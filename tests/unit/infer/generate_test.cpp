@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "infer/batch_inputs.h"
+#include "infer/beam_search.h"
 #include "infer/evaluate.h"
 #include "infer/model_texts.h"
 #include "infer/prompt_file.h"
@@ -34,6 +35,13 @@ std::vector<int> counts(const std::vector<float>& logits, Sampling sampling) {
 TEST(NextToken, is_the_most_probable_one_without_a_temperature) {
   EXPECT_EQ(pick({0.5f, 2, -1, 2}, {}), 1);
   EXPECT_EQ(pick({-3, -2, -1}, {}), 2);
+}
+
+// As transformers has it, which bans no end of a text.
+TEST(TokenRules, ban_tokens_but_ends) {
+  const std::vector<float> logits = {1, 2, 3, 4};
+  const auto kept = logits_by({.ends = {3}, .banned = {1, 3, 9}}, logits, 0);
+  EXPECT_EQ(kept, (std::vector<float>{1, -INFINITY, 3, 4}));
 }
 
 TEST(NextToken, repetition_makes_known_tokens_less_probable) {

@@ -274,6 +274,29 @@ TEST_F(GgufExport, a_mistral_without_a_window_is_a_llama_and_one_with_it_is_refu
             "got 16");
 }
 
+// Every folder of Qwen's has max_window_layers, which says nothing without a window.
+TEST_F(GgufExport, the_first_layer_with_a_window_needs_no_key_without_one) {
+  for (const std::string architecture : {"qwen2", "qwen3"}) {
+    const std::string model = import(fixture_of(architecture));
+    const std::string path = join_path(model, "config.json");
+    Json config = Json::parse(text(model, "config.json"));
+    config["max_window_layers"] = 28;
+    config["sliding_window"] = 16;
+    config["use_sliding_window"] = false;
+    config.erase("layer_types");
+    write_atomically(posix_files(), path, config.dump());
+    ASSERT_EQ(find_model_source(posix_files(), model).spec.window_from, 28);
+    const GgufReader file = GgufReader::open(posix_files(), write(model));
+    EXPECT_EQ(file.header().string("general.architecture"), architecture);
+    config["use_sliding_window"] = true;
+    config["max_window_layers"] = 1;
+    write_atomically(posix_files(), path, config.dump());
+    EXPECT_EQ(error_of([&] { write(model); }),
+              "[convert] a GGUF file: expected sliding_window 0, which " + architecture +
+                  " has no other key for, got 16");
+  }
+}
+
 TEST_F(GgufExport, other_kinds_are_refused_by_name) {
   ModelSource source;
   source.spec.kind = ModelKind::gpt2;

@@ -109,6 +109,21 @@ TEST(Weights, are_read_by_the_names_of_the_model) {
   EXPECT_EQ(reader.read("model.norm.weight"), (std::vector<float>{0, 1, 2, 3, 4, 5, 6, 7}));
 }
 
+// As safetensors' save_model writes what two names share.
+TEST(Weights, a_tied_embedding_may_be_stored_as_the_head) {
+  const ScratchFolder folder;
+  ModelSpec tied = llama();
+  tied.tied = true;
+  const std::string path = put_weights(folder, tied, [](auto& decls) {
+    for (TensorDecl& decl : decls) {
+      if (decl.name == "model.embed_tokens.weight") decl.name = "lm_head.weight";
+    }
+  });
+  const WeightReader reader(posix_files(), path, tied);
+  EXPECT_EQ(reader.stored("model.embed_tokens.weight").name, "lm_head.weight");
+  EXPECT_EQ(reader.read("model.embed_tokens.weight").size(), 88u);
+}
+
 TEST(Weights, what_does_not_fit_is_named) {
   const auto error = [](const std::function<void(std::vector<TensorDecl>&)>& change) {
     const ScratchFolder folder;
@@ -129,6 +144,10 @@ TEST(Weights, what_does_not_fit_is_named) {
               decls.push_back(tensor_decl("model.extra.weight", Dtype::f32, {2}));
             }),
             "[weights] DIR/model.safetensors: the model has no parameter 'model.extra.weight'");
+  EXPECT_EQ(error([](auto& decls) {  // as the file names it, not as a bare decoder's
+              decls.push_back(tensor_decl("score.weight", Dtype::f32, {2}));
+            }),
+            "[weights] DIR/model.safetensors: the model has no parameter 'score.weight'");
   EXPECT_EQ(error([](auto& decls) {
               decls.back() = tensor_decl("lm_head.weight", Dtype::i32, {11, 8});
             }),

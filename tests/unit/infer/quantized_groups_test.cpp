@@ -10,6 +10,7 @@
 #include "infer/weights.h"
 #include "io/model_files.h"
 #include "nn/hf_config.h"
+#include "nn/hf_names.h"
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 
@@ -42,7 +43,8 @@ QuantizationConfig of_targets(const std::vector<Json>& targets,
 }
 
 int64_t group_of(const QuantizationConfig& config, const std::string& module) {
-  const QuantizationGroup* group = config.group_of(module + ".weight");
+  const std::vector<std::string> names = {module};
+  const QuantizationGroup* group = config.group_of(names);
   return group == nullptr ? 0 : group->activations.group;
 }
 
@@ -69,6 +71,25 @@ TEST(QuantizationTargets, names_go_before_expressions_and_those_before_classes) 
   EXPECT_EQ(group_of(of_targets({linear, {R"(re:.*\.(gate|up)_proj$)"}}), up), 2);
   EXPECT_EQ(group_of(of_targets({linear, {R"(re:(?!.*down).*mlp)"}}), down), 1);
   EXPECT_EQ(group_of(of_targets({linear, {R"(re:a|.*down)"}}), down), 2);
+}
+
+// Files of a model with a language model inside name it by either class.
+TEST(QuantizationTargets, a_module_may_be_named_as_in_files_or_as_in_the_class) {
+  const ModelSpec llava = {.kind = ModelKind::llava};
+  const auto names = module_names(llava, "language_model.model.layers.0.self_attn.q_proj.weight");
+  EXPECT_EQ(names, (std::vector<std::string>{"language_model.model.layers.0.self_attn.q_proj",
+                                             "model.language_model.layers.0.self_attn.q_proj"}));
+  const auto tower =
+      module_names(llava, "vision_tower.vision_model.encoder.layers.0.mlp.fc1.weight");
+  const Json linear = {"Linear"};
+  for (const char* target : {"re:language_model.model.layers", "re:model.language_model.layers",
+                             "model.language_model.layers.0.self_attn.q_proj"}) {
+    const QuantizationConfig config = of_targets({{target}, linear}, {"re:.*vision_tower"});
+    ASSERT_NE(config.group_of(names), nullptr) << target;
+    EXPECT_EQ(config.group_of(names)->activations.group, 1) << target;
+  }
+  for (const char* ignored : {"re:vision_tower", "re:model.vision_tower.*"})
+    EXPECT_EQ(of_targets({linear}, {ignored}).group_of(tower), nullptr) << ignored;
 }
 
 // compressed-tensors 0.20 refuses these too, and finds no module of an empty list.

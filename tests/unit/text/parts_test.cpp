@@ -208,6 +208,16 @@ TEST(PreTokenizer, a_split_does_with_matches_as_it_is_told) {
   EXPECT_EQ(by(SplitBehavior::removed, true), (Words{"-", "-", "-", "-"}));
 }
 
+TEST(PreTokenizer, the_first_word_stays_the_first_behind_a_mark) {
+  PreTokenizer words;
+  words.add(MarkSpaces{.mark = "-", .prepend = PrependScheme::never, .split = true});
+  words.add(MarkSpaces{.mark = "_", .prepend = PrependScheme::first, .split = true});
+  Words found;
+  MatchBudget budget = match_budget(5);
+  words.split("ab cd", true, budget, [&](std::string_view word) { found.emplace_back(word); });
+  EXPECT_EQ(found, (Words{"_ab", "-cd"}));
+}
+
 Words segments(const AddedTokenFinder& finder, std::string_view text) {
   Words found;
   finder.for_each_segment(text, [&](const Segment& segment) {
@@ -229,6 +239,18 @@ TEST(AddedTokens, the_leftmost_and_longest_counts) {
   EXPECT_EQ(segments(finder, "a x <"), (Words{"a ", "3:x", " <"}));
   EXPECT_EQ(segments(finder, "word sword word."), (Words{"4:word", " sword ", "4:word", "."}));
   EXPECT_EQ(segments(finder, "a \u00a0<m> \n b"), (Words{"a", "5: \u00a0<m> \n ", "b"}));
+}
+
+// As the tokenizers package has it, which looks on behind a token's content.
+TEST(AddedTokens, the_space_that_a_token_takes_may_begin_the_next_one) {
+  AddedTokenFinder finder;
+  finder.add({.id = 1, .content = "<m>", .rstrip = true});
+  finder.add({.id = 2, .content = " a", .rstrip = true});
+  finder.add({.id = 3, .content = " b", .lstrip = true});
+  finder.add({.id = 4, .content = "\n"});
+  EXPECT_EQ(segments(finder, "<m> a ab"), (Words{"1:<m> ", "2: a ", "2: a", "b"}));
+  EXPECT_EQ(segments(finder, "<m>  b"), (Words{"1:<m>  ", "3: b"}));
+  EXPECT_EQ(segments(finder, "<m> \n c"), (Words{"1:<m> \n ", "4:\n", " c"}));
 }
 
 std::string normalized(NormalForm form, std::string_view text) {
