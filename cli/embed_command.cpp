@@ -16,6 +16,7 @@
 #include "infer/embed.h"
 #include "infer/sentence_folder.h"
 #include "nn/shape.h"
+#include "text/padding.h"
 
 namespace octet {
 namespace {
@@ -31,11 +32,11 @@ struct EmbedFlags : ModelFlags {
 EmbedOptions embed_options(const EmbedFlags& flags, const ModelSource& source,
                            const GlobalOptions& options, const Log& log) {
   const std::string& folder = source.folder;
-  SentenceFolder said;
-  if (!flags.pooling) said = read_sentence_folder(posix_files(), folder);
-  EmbedOptions result{.pooling = flags.pooling.value_or(said.pooling),
+  const SentenceFolder said = read_sentence_folder(posix_files(), folder, flags.pooling);
+  EmbedOptions result{.pooling = said.pooling,
                       .normalizes = said.normalizes && !flags.keeps_length,
                       .max_tokens = flags.max_tokens,
+                      .cut = cut_side(posix_files(), source.tokenizer),
                       .width = said.width,
                       .batch = flags.batch,
                       .threads = options.threads,
@@ -80,8 +81,8 @@ void run_embed(const EmbedFlags& flags, const GlobalOptions& options) {
   const Embeddings rows = embed_texts(source, *tokenizer, texts, how, text_machine(backend, log));
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - began;
   if (rows.n_truncated > 0) {
-    log.warning("{} of {} texts lost their ends: the longest has {} tokens", rows.n_truncated,
-                rows.n, rows.longest);
+    log.warning("{} of {} texts lost their {}: the longest has {} tokens", rows.n_truncated, rows.n,
+                how.cut == CutSide::end ? "ends" : "starts", rows.longest);
   }
   if (rows.n_padded_inside > 0)
     log.warning("{}", inner_padding_text(rows.n_padded_inside, rows.n, "texts", source.spec));

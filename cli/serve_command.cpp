@@ -16,6 +16,7 @@
 #include "infer/image_transforms.h"
 #include "infer/sentence_folder.h"
 #include "nn/shape.h"
+#include "text/padding.h"
 
 namespace octet {
 namespace {
@@ -145,6 +146,7 @@ void serve_embeddings(const ServeFlags& flags, const GlobalOptions& options,
                     {.pooling = said.pooling,
                      .normalizes = said.normalizes,
                      .max_tokens = most,
+                     .cut = cut_side(posix_files(), setup.source.tokenizer),
                      .width = said.width,
                      .batch = flags.batch,
                      .threads = options.threads},

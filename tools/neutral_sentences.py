@@ -108,7 +108,8 @@ NEUTRAL = {
         "name_or_path": WORDS_OF, "never_split": (["fox"], []), "pad_to_multiple_of": (8, 16), "pad_token_type_id": (1, 2),
         "padding": ("max_length", "longest"), "processor_class": WORDS_OF, "sp_model_kwargs": ({"a": 1}, {}),
         "spaces_between_special_tokens": BOTH, "special_tokens_map_file": WORDS_OF, "stride": (2, 1), "tokenizer_file": WORDS_OF,
-        "truncation": (True, "only_first"), "truncation_strategy": ("only_first", "longest_first"), "use_default_system_prompt": BOTH,
+        "truncation": (True, "only_first"), "truncation_strategy": ("only_first", "longest_first"),
+        "unk_id": (2, 5), "use_default_system_prompt": BOTH,
         "wordpieces_prefix": ("@@", "#")}),
     "preprocessor_config.json": ([("vit", picture_folder)], pixels, {
         "_valid_processor_keys": (["images"], []), "data_format": ("channels_first", "channels_last"), "device": ("cpu", None),

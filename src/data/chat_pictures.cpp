@@ -1,5 +1,6 @@
 #include "data/chat_pictures.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 
@@ -54,7 +55,7 @@ OrderedJson part_of(const char* type, std::string text) {
 class Placer {
  public:
   Placer(std::vector<ChatPicture> listed, const std::string& mark)
-      : listed_(std::move(listed)), mark_(mark) {}
+      : listed_(std::move(listed)), is_taken_(listed_.size()), mark_(mark) {}
 
   std::vector<ChatPicture> run(OrderedJson& messages) {
     for (OrderedJson& message : messages) {
@@ -63,9 +64,10 @@ class Placer {
       if (placed_.size() > before && message["role"] == "assistant")
         bad_record("a picture in an answer");
     }
-    if (n_taken_ < listed_.size()) {
+    const auto n_taken = static_cast<size_t>(std::ranges::count(is_taken_, true));
+    if (n_taken < listed_.size()) {
       bad_record("pictures that no place is for", std::to_string(listed_.size()) +
-                                                      " of them, and " + std::to_string(n_taken_) +
+                                                      " of them, and " + std::to_string(n_taken) +
                                                       " places (" + mark_ + ")");
     }
     return std::move(placed_);
@@ -73,8 +75,17 @@ class Placer {
 
  private:
   void take_listed() {
-    if (n_taken_ == listed_.size()) bad_record("more places for pictures than pictures");
-    add(listed_[n_taken_++]);
+    if (next_ == listed_.size()) bad_record("more places for pictures than pictures");
+    take(next_++);
+  }
+  void take_at(const OrderedJson& index) {
+    const bool is_known = index.is_number_unsigned() && index.get<size_t>() < listed_.size();
+    if (!is_known) bad_record("an index of no picture of the list", index.dump());
+    take(index.get<size_t>());
+  }
+  void take(size_t i) {
+    is_taken_[i] = true;
+    add(listed_[i]);
   }
   void add(ChatPicture picture) {
     if (placed_.size() == kMaxPictures) bad_record("too many pictures");
@@ -98,13 +109,21 @@ class Placer {
         continue;
       }
       std::vector<ChatPicture> own = picture_of(part);
-      own.empty() ? take_listed() : add(std::move(own.front()));
+      const OrderedJson* index = find_value(part, "index");
+      if (!own.empty()) {
+        add(std::move(own.front()));
+      } else if (index != nullptr) {
+        take_at(*index);
+      } else {
+        take_listed();
+      }
       part = part_of("image", mark_);
     }
   }
 
   std::vector<ChatPicture> listed_, placed_;
-  size_t n_taken_ = 0;
+  std::vector<bool> is_taken_;
+  size_t next_ = 0;  // that a place without an index takes
   const std::string& mark_;
 };
 

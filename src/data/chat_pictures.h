@@ -15,9 +15,10 @@ namespace octet {
 std::vector<ChatPicture> listed_pictures(const OrderedJson& value);
 
 // Gives each place of a picture in the messages its picture, in their order: a part of the type
-// image, image_url or input_image the one that it holds, or as a `mark` in a text does the next one
-// listed. Such parts become {"type": "image", "text": mark}. Throws as bad_record() does where
-// there are more places than pictures or fewer, more than kMaxPictures, or one stands in an answer.
+// image, image_url or input_image the one that it holds, the one at its `index` in the list, or as
+// a `mark` in a text does the next one listed. Such parts become {"type": "image", "text": mark}.
+// Throws as bad_record() does where there are more places than pictures or fewer, more than
+// kMaxPictures, or one stands in an answer.
 inline constexpr size_t kMaxPictures = 256;
 std::vector<ChatPicture> place_pictures(OrderedJson& messages, std::vector<ChatPicture> listed,
                                         const std::string& mark);

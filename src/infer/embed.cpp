@@ -12,7 +12,6 @@
 #include "data/text_files.h"
 #include "infer/run_encoder.h"
 #include "nn/shape.h"
-#include "text/encode_texts.h"
 
 namespace octet {
 namespace {
@@ -23,10 +22,10 @@ struct EncodedText {
 };
 
 std::vector<EncodedText> encode_all(const Tokenizer& tokenizer,
-                                    const std::vector<std::string>& texts, int64_t max_tokens,
-                                    int threads) {
+                                    const std::vector<std::string>& texts,
+                                    const EmbedOptions& options) {
   std::vector<EncodedText> encoded(texts.size());
-  ThreadPool pool(threads);
+  ThreadPool pool(options.threads);
   std::vector<WordCache> words(static_cast<size_t>(pool.n_threads()));
   pool.run(std::ssize(texts), [&](int64_t text, int thread) {
     const auto i = static_cast<size_t>(text);
@@ -34,8 +33,9 @@ std::vector<EncodedText> encode_all(const Tokenizer& tokenizer,
     EncodedText& to = encoded[i];
     to.tokens = encode_texts(tokenizer, texts[i], std::nullopt, how);
     to.n_whole = std::ssize(to.tokens.ids);
-    if (to.n_whole <= max_tokens) return;
-    how.max_tokens = max_tokens;
+    if (to.n_whole <= options.max_tokens) return;
+    how.max_tokens = options.max_tokens;
+    how.cut = options.cut;
     to.tokens = encode_texts(tokenizer, texts[i], std::nullopt, how);
   });
   return encoded;
@@ -127,7 +127,7 @@ Embeddings embed(const ModelSpec& spec, const Tokenizer& tokenizer,
   if (options.width > 0) result.width = std::min(options.width, width_of_model);
   result.values.resize(static_cast<size_t>(result.n * result.width));
   if (texts.empty()) return result;
-  std::vector<EncodedText> encoded = encode_all(tokenizer, texts, max_tokens, options.threads);
+  std::vector<EncodedText> encoded = encode_all(tokenizer, texts, options);
   for (const EncodedText& text : encoded) {
     if (text.n_whole == 0) {
       throw Error(ErrorCode::invalid_argument,

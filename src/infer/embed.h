@@ -9,7 +9,7 @@
 #include "base/files.h"
 #include "infer/inference.h"
 #include "infer/model_source.h"
-#include "text/tokenizer.h"
+#include "text/encode_texts.h"
 
 namespace octet {
 
@@ -17,9 +17,10 @@ struct EmbedOptions {
   Pooling pooling = Pooling::mean;
   bool normalizes = true;
   int64_t max_tokens = 0;  // of a text, with the template's own; 0: what the model takes
-  int64_t width = 0;       // of a vector, whose end is cut off last; 0: all
-  int64_t batch = 32;      // texts at a time
-  int threads = 0;         // that tokenize; 0: one per core that this process may use
+  CutSide cut = CutSide::end;
+  int64_t width = 0;   // of a vector, whose end is cut off last; 0: all
+  int64_t batch = 32;  // texts at a time
+  int threads = 0;     // that tokenize; 0: one per core that this process may use
   OnProgress on_progress = {};
 };
 
@@ -27,7 +28,7 @@ struct Embeddings {
   int64_t n = 0, width = 0;
   std::vector<float> values = {};  // [n, width]
   int64_t n_tokens = 0;            // with the template's own
-  int64_t n_truncated = 0;         // texts that were too long and lost their ends
+  int64_t n_truncated = 0;         // texts that were too long
   int64_t longest = 0;             // tokens that the longest text had
   int64_t n_padded_inside = 0;     // texts with the padding's token of a model that counts from it
 };

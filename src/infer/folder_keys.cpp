@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "infer/sentence_folder.h"
+#include "nn/model.h"
 
 namespace octet {
 namespace {
@@ -22,6 +23,7 @@ constexpr Keys kTokenizerRead = {
     "cls_token",
     "do_lower_case",
     "eos_token",
+    "extra_ids",
     "extra_special_tokens",
     "legacy",
     "mask_token",
@@ -56,6 +58,7 @@ constexpr Keys kTokenizerNeutral = {
     "tokenizer_file",
     "truncation",
     "truncation_strategy",
+    "unk_id",
     "use_default_system_prompt",
     "wordpieces_prefix",
 };
@@ -87,9 +90,16 @@ constexpr FolderKeys kFiles[] = {
     {kSentenceSettings, kTransformerRead, kTransformerNeutral},
 };
 
-// Keys with a value that programs take where there is none.
-bool is_usual(std::string_view key, const Json& value) {
-  return key == "truncation_side" && value == "right";
+// Which end texts lose: an encoder's, beside other models only what programs take without the key.
+bool cuts_texts(const Files& files, const std::string& folder, std::string_view key,
+                const Json& value) {
+  if (key != "truncation_side") return false;
+  const std::string path = join_path(folder, "config.json");
+  if (value == "right" || !files.exists(path)) return value == "right";
+  const Json config = parse_json(files.read_text(path), path);
+  const Json type = config.is_object() ? config.value("model_type", Json()) : Json();
+  const ModelDef* const def = find_model(type.is_string() ? type.get<std::string>() : "");
+  return def != nullptr && def->reads_text && !def->heads.empty();
 }
 
 // Marian's names of its languages: its files are of one source and one target, or texts name them.
@@ -117,8 +127,8 @@ std::vector<FolderKey> unknown_folder_keys(const Files& files, const std::string
       const bool is_known =
           std::ranges::count(keys.read, key) > 0 || std::ranges::count(keys.neutral, key) > 0;
       // Any name that ends so is a special token's.
-      if (is_known || key.ends_with("_token") || asks_nothing(value) || is_usual(key, value) ||
-          names_language(files, folder, key))
+      if (is_known || key.ends_with("_token") || asks_nothing(value) ||
+          cuts_texts(files, folder, key, value) || names_language(files, folder, key))
         continue;
       unknown.push_back({name, key});
     }

@@ -9,6 +9,7 @@
 #include "base/named_enum.h"
 #include "config/load.h"
 #include "infer/adapter_note.h"
+#include "infer/class_names.h"
 #include "infer/folder_keys.h"
 #include "infer/model_spec.h"
 #include "infer/peft_adapter.h"
@@ -221,6 +222,8 @@ void tell_unknown_keys(const Files& files, const std::string& model_folder, cons
         "embedding: it is a parameter of its own",
         path);
   }
+  if (class_names_differ(parse_json(files.read_text(path), path)))
+    log.warning("[model] {}: label2id says otherwise than id2label, which counts", path);
   tell_tokens_beside(files, model_folder, log);
   tell_keys(keys, model_folder, log, unknown);
 }

@@ -45,10 +45,12 @@ std::optional<Json> read_json(const Files& files, const std::string& folder,
   return all.contains(name) ? std::optional(all[name]) : std::nullopt;
 }
 
-// Last part of "sentence_transformers.models.Pooling", in any package.
+// Last part of "sentence_transformers.models.Pooling", in any package of the library's; the whole
+// name of a class of someone else's.
 std::string class_of(const JsonObject& module) {
-  const std::string type = module.string("type");
-  return type.substr(type.rfind('.') + 1);
+  std::string type = module.string("type");
+  const bool is_own = type.starts_with("sentence_transformers.");
+  return is_own ? type.substr(type.rfind('.') + 1) : type;
 }
 
 // "1_Pooling": a folder of the model's, not one that lies elsewhere.
@@ -102,16 +104,30 @@ void expect_plain_transformer(const JsonObject& config) {
 void expect_plain_padding(const Files& files, const std::string& folder) {
   constexpr const char* kTokenizer = "tokenizer_config.json";
   const std::string path = join_path(folder, kTokenizer);
-  const std::optional<Json> json = read_json(files, folder, kTokenizer);
-  if (!json) return;
+  const Json config = read_json(files, folder, kTokenizer).value_or(Json::object());
+  const Json* const json = &config;
   const Json names = json->value("model_input_names", Json());
   if (names.is_array() && std::ranges::count(names, Json("attention_mask")) == 0)
     fail(path, "model_input_names with attention_mask", names.dump());
   const Json model = read_json(files, folder, kModuleConfig).value_or(Json::object());
   const Json kind = model.value("model_type", Json());
-  const bool counts_rows = kind == "bert" || kind == "distilbert";
-  if (const Json side = json->value("padding_side", Json("right")); counts_rows && side != "right")
-    fail(path, "padding_side: right", side.dump());
+  if (kind != "bert" && kind != "distilbert") return;
+  if (json->contains("padding_side")) {
+    const Json& side = json->at("padding_side");
+    if (side != "right") fail(path, "padding_side: right", side.dump());
+    return;
+  }
+  constexpr const char* kTokens = "tokenizer.json";
+  const Json tokens = read_json(files, folder, kTokens).value_or(Json::object());
+  const Json padding = tokens.is_object() ? tokens.value("padding", Json()) : Json();
+  if (padding.is_object() && padding.value("direction", Json("Right")) != "Right")
+    fail(join_path(folder, kTokens), "padding with direction Right", padding["direction"].dump());
+}
+
+// True of a default prompt that puts nothing before a text.
+bool is_empty_prompt(const JsonObject& config) {
+  const Json prompts = config.has("prompts") ? config.at("prompts") : Json();
+  return prompts.is_object() && prompts.value(config.string("default_prompt_name"), Json()) == "";
 }
 
 // Settings with which sentence-transformers would not load a module, or name other vectors.
@@ -148,6 +164,7 @@ Pooling read_pooling(const Files& files, const std::string& folder, const std::s
   for (const auto& [key, value] : config.items()) {
     if (key.starts_with("pooling_mode_") && value == true) modes.push_back(key);
   }
+  if (modes.empty()) return Pooling::mean;  // as sentence-transformers has it
   if (modes.size() != 1) fail(path, kExpected, fmt::format("{} modes", modes.size()));
   if (modes.front() == "pooling_mode_mean_tokens") return Pooling::mean;
   if (modes.front() == "pooling_mode_cls_token") return Pooling::cls;
@@ -253,9 +270,14 @@ const char* sentence_settings(const Files& files, const std::string& folder) {
   return kSentenceSettings;
 }
 
-SentenceFolder read_sentence_folder(const Files& files, const std::string& folder) {
+SentenceFolder read_sentence_folder(const Files& files, const std::string& folder,
+                                    std::optional<Pooling> pooling) {
   SentenceFolder result;
-  read_modules(files, folder, result);
+  if (pooling) {
+    result.pooling = *pooling;
+  } else {
+    read_modules(files, folder, result);
+  }
   expect_plain_padding(files, folder);
   const char* settings = sentence_settings(files, folder);
   if (const std::optional<Json> json = read_json(files, folder, settings))
@@ -263,7 +285,7 @@ SentenceFolder read_sentence_folder(const Files& files, const std::string& folde
   if (const std::optional<Json> json = read_json(files, folder, kSentenceConfig)) {
     const std::string path = join_path(folder, kSentenceConfig);
     const JsonObject config(*json, path);
-    if (config.has("default_prompt_name"))
+    if (config.has("default_prompt_name") && !is_empty_prompt(config))
       fail(path, "no default_prompt_name", config.string("default_prompt_name"));
     // Any other, null too, is converted to other modules than modules.json has.
     if (json->value("model_type", Json("SentenceTransformer")) != "SentenceTransformer")

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/files.h"
@@ -24,8 +25,10 @@ struct SentenceFolder {
 // after other models) and config_sentence_transformers.json. Throws Error{bad_data}, "[embed] FILE:
 // ...", for modules behind the pooling other than Normalize, a pooling that is neither mean nor
 // cls, texts that are changed before they are tokenized (do_lower_case, a default prompt), and
-// whatever else would give other vectors (transformer_task, model_args, padding_side, ...).
-SentenceFolder read_sentence_folder(const Files& files, const std::string& folder);
+// whatever else would give other vectors (transformer_task, model_args, padding_side, ...). With
+// `pooling` modules.json is not read: vectors are normalized.
+SentenceFolder read_sentence_folder(const Files& files, const std::string& folder,
+                                    std::optional<Pooling> pooling = std::nullopt);
 
 // The name of the Transformer's settings in a folder or a run: sentence_bert_config.json, or where
 // that says nothing the first of those for other models that does.

@@ -31,6 +31,12 @@ int64_t room_of(const std::vector<TemplatePart>& parts, int64_t max_tokens) {
               max_tokens);
 }
 
+void cut(std::vector<int32_t>& ids, int64_t n, CutSide side) {
+  const int64_t n_lost = std::ssize(ids) - n;
+  const auto first = side == CutSide::start ? ids.begin() : ids.begin() + n;
+  ids.erase(first, first + n_lost);
+}
+
 void append(EncodedTexts& to, std::span<const int32_t> ids, const TemplatePart& part) {
   to.ids.insert(to.ids.end(), ids.begin(), ids.end());
   to.types.resize(to.ids.size(), part.type);
@@ -57,8 +63,8 @@ EncodedTexts encode_texts(const Tokenizer& tokenizer, std::string_view first,
     const auto [n_a, n_b] = second ? longest_first(std::ssize(a), std::ssize(b), room)
                                    : std::pair(std::min(std::ssize(a), room), int64_t{0});
     is_cut = n_a < std::ssize(a) || n_b < std::ssize(b);
-    a.resize(static_cast<size_t>(n_a));
-    b.resize(static_cast<size_t>(n_b));
+    cut(a, n_a, options.cut);
+    cut(b, n_b, options.cut);
   }
   EncodedTexts encoded = join_texts(parts, a, b);
   encoded.is_cut = is_cut;

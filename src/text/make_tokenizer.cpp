@@ -83,7 +83,7 @@ std::span<const int32_t> without_ends(const Tokenizer& tokenizer, std::span<cons
 }
 
 std::optional<std::string> find_tokenizer(const Files& files, const std::string& folder) {
-  std::vector<std::string> names = {"spiece.model", "tokenizer.json", "tokenizer.model",
+  std::vector<std::string> names = {"tokenizer.json", "spiece.model", "tokenizer.model",
                                     "vocab.json", "encoder.json"};
   std::vector<std::string> others;
   for (const DirectoryEntry& entry : files.list(folder)) {
@@ -110,7 +110,7 @@ std::unique_ptr<Tokenizer> make_tokenizer(const Files& files, const std::string&
     const auto found = find_tokenizer(files, path);
     if (found) return make_tokenizer(files, *found, options);
     bad_tokenizer(path,
-                  "expected spiece.model, tokenizer.json, tokenizer.model, vocab.json, "
+                  "expected tokenizer.json, spiece.model, tokenizer.model, vocab.json, "
                   "encoder.json, *.tiktoken, "
                   "tokenizer.bin or vocab.txt in the folder, got none");
   }

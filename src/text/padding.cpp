@@ -48,4 +48,21 @@ std::optional<int32_t> padding_id(const Files& files, const std::string& path,
   return special_of(tokenizer, usual);
 }
 
+CutSide cut_side(const Files& files, const std::string& path) {
+  if (path == "bytes") return CutSide::end;
+  const std::string file = files.is_directory(path) ? find_tokenizer(files, path).value() : path;
+  if (file.ends_with(".gguf")) return CutSide::end;
+  const std::string folder = parent_path(file);
+  std::string said = read_tokenizer_folder(files, folder).truncation_side;
+  std::string where = join_path(folder, "tokenizer_config.json") + ": truncation_side";
+  if (said.empty() && file.ends_with(".json")) {
+    const Json truncation = parse_json(files.read_text(file), file).value("truncation", Json());
+    if (truncation.is_object()) said = JsonObject(truncation, file).string_or("direction", "");
+    where = file + ": direction";
+  }
+  if (said.empty() || said == "right" || said == "Right") return CutSide::end;
+  if (said == "left" || said == "Left") return CutSide::start;
+  bad_tokenizer(where, "expected right or left, got '{}'", said);
+}
+
 }  // namespace octet

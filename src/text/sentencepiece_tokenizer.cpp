@@ -91,12 +91,27 @@ TokenizerParts common_parts(const std::string& path, const SentencePieceModel& m
   return parts;
 }
 
+// T5's sentinels, the first of which has the last id.
+void add_sentinels(TokenizerFolder& tokens, int64_t n_pieces) {
+  const int64_t n = n_sentinels(tokens);
+  for (int64_t i = 0; i < n; ++i) {
+    AddedToken token{.id = static_cast<int32_t>(n_pieces + n - 1 - i),
+                     .content = sentinel_text(i),
+                     .special = true};
+    const bool is_known = std::ranges::any_of(tokens.added, [&](const AddedToken& known) {
+      return known.id == token.id || known.content == token.content;
+    });
+    if (!is_known) tokens.added.push_back(std::move(token));
+  }
+}
+
 // Tokens of the JSON files beside the model. A template's tokens begin parts of their own, so none
 // but a Llama's is looked for in normalized text.
 void add_model_tokens(TokenizerParts& parts, const SentencePieceModel& model,
                       const TokenizerFolder& folder) {
   if (!folder.has_files) return;
   TokenizerFolder tokens = folder;
+  add_sentinels(tokens, std::ssize(model.pieces));
   Vocabulary pieces;
   for (size_t id = 0; id < model.pieces.size(); ++id) {
     const SentencePiece& piece = model.pieces[id];

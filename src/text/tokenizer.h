@@ -103,7 +103,7 @@ struct TokenizerOptions {
 std::unique_ptr<Tokenizer> make_tokenizer(const Files& files, const std::string& path,
                                           const TokenizerOptions& options = {});
 
-// The tokenizer's file in a model folder: spiece.model (T5's), tokenizer.json, tokenizer.model,
+// The tokenizer's file in a model folder: tokenizer.json, spiece.model (T5's), tokenizer.model,
 // vocab.json, encoder.json, *.tiktoken, tokenizer.bin, vocab.txt or *.gguf, the first of these that
 // is there.
 std::optional<std::string> find_tokenizer(const Files& files, const std::string& folder);

@@ -25,6 +25,11 @@ std::optional<AddedToken> token_of(const Json& json, const std::string& path) {
   return token;
 }
 
+bool is_of_t5(std::string_view name) {
+  return name == "T5Tokenizer" || name == "T5TokenizerFast" || name == "MT5Tokenizer" ||
+         name == "MT5TokenizerFast";
+}
+
 class Reader {
  public:
   Reader(const Files& files, const std::string& folder) : files_(files), folder_(folder) {}
@@ -73,12 +78,24 @@ class Reader {
     result_.makes_lower_case = flag("do_lower_case");
     result_.spaces_ideographs = flag("tokenize_chinese_chars");
     result_.strips_accents = flag("strip_accents");
+    result_.truncation_side = config.string_or("truncation_side", "");
+    if (is_of_t5(result_.tokenizer_class) && config.has("extra_ids")) read_sentinels(config);
     if (config.has("model_input_names")) read_input_names(config.at("model_input_names"), path);
     for (const char* name : kLists) {
       const auto it = json.find(name);
       if (it != json.end() && !it->empty()) result_.config_lists_special = true;
     }
     read_named(json, path);
+  }
+
+  // Beside a tokenizer.json they are named as other special tokens are.
+  void read_sentinels(const JsonObject& config) {
+    constexpr int64_t kMax = 1024;
+    const int64_t n = config.integer("extra_ids");
+    if (n < 0 || n > kMax)
+      bad_tokenizer(config.where(), "extra_ids: expected a number from 0 to {}, got {}", kMax, n);
+    result_.extra_ids = n;
+    for (int64_t i = 0; i < n; ++i) put_named({.content = sentinel_text(i)});
   }
 
   void read_input_names(const Json& json, const std::string& path) {
@@ -177,6 +194,15 @@ void put(TokenizerParts& parts, const AddedToken& token) {
 }
 
 }  // namespace
+
+std::string sentinel_text(int64_t i) {
+  return fmt::format("<extra_id_{}>", i);
+}
+
+int64_t n_sentinels(const TokenizerFolder& folder) {
+  constexpr int64_t kUsual = 100;
+  return is_of_t5(folder.tokenizer_class) ? folder.extra_ids.value_or(kUsual) : 0;
+}
 
 AddedToken read_added_token(const JsonObject& entry, bool is_special) {
   AddedToken token{.content = entry.string("content"),

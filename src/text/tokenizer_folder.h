@@ -28,8 +28,16 @@ struct TokenizerFolder {
   std::optional<std::string> bos = {}, eos = {}, pad = {}, unknown = {};
   std::optional<bool> adds_bos = {}, adds_eos = {}, is_legacy = {}, adds_prefix_space = {};
   std::optional<std::vector<std::string>> input_names = {};  // model_input_names
+  std::string truncation_side = {};                          // "" where it is not said
+  std::optional<int64_t> extra_ids = {};  // of T5's classes: how many of <extra_id_0>, ...
   std::optional<bool> makes_lower_case = {}, spaces_ideographs = {}, strips_accents = {};  // BERT's
 };
+
+// "<extra_id_3>": in the place of a span that is left out.
+std::string sentinel_text(int64_t i);
+// How many a folder's class of transformers puts behind the pieces of a SentencePiece model; 0 of
+// other classes than T5's.
+int64_t n_sentinels(const TokenizerFolder& folder);
 
 // One that a file describes by its text and flags; `is_special`: where it does not say.
 AddedToken read_added_token(const JsonObject& entry, bool is_special);

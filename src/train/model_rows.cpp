@@ -31,8 +31,13 @@ RunConfig config_of(const Files& files, const ModelRowsQuery& query, const Model
   if (def.reads_text) {
     config.data.tokenizer = source.tokenizer;
     config.model.images = source.spec.images;
-    // JSON files are conversations, also for a folder.
-    if (def.sees_pictures && !has_conversations(config)) config.data.chat.chat_template = "auto";
+    // JSON files are conversations, also for a folder; arrays are none, also for a run.
+    const bool has_arrays = are_arrays(query.eval.empty() ? query.calib : query.eval);
+    if (def.sees_pictures && has_arrays) {
+      config.data.chat.chat_template = "none";
+    } else if (def.sees_pictures && !has_conversations(config)) {
+      config.data.chat.chat_template = "auto";
+    }
     if (def.sees_pictures && !source.run) config.data.too_long = TooLong::drop;  // which is told
   }
   if (def.sees_pictures || !def.reads_text)

@@ -11,9 +11,11 @@
 #include "infer/model_source.h"
 #include "infer/model_spec.h"
 #include "infer/peft_adapter.h"
+#include "nn/model.h"
 #include "nn/shape.h"
 #include "optim/beta_error.h"
 #include "optim/standing_moment.h"
+#include "passes/precision/policy.h"
 #include "train/data_checks.h"
 #include "train/data_entries.h"
 #include "train/finetune.h"
@@ -26,6 +28,24 @@
 
 namespace octet {
 namespace {
+
+// Batch norms whose parameters are frozen normalize by the batch in training all the same.
+void tell_statistics(const RunConfig& config, const ModelSpec& spec, const Log& log) {
+  if (config.train.freeze.empty()) return;
+  int64_t n = 0;
+  for (const ParameterSpec& one : model_parameters(spec)) {
+    const bool moves = one.name.ends_with(".running_mean");
+    const auto names_it = [&](const std::string& pattern) {
+      return matches_pattern(pattern, one.name);
+    };
+    n += moves && std::ranges::any_of(config.train.freeze, names_it) ? 1 : 0;
+  }
+  if (n == 0) return;
+  log.warning(
+      "train.freeze: the running means and variances of {} batch norms that it names follow the "
+      "batches all the same",
+      n);
+}
 
 void tell_betas(const RunConfig& config, const Log& log) {
   for (const double beta : config.optim.betas) {
@@ -170,6 +190,7 @@ OpenRun open_run(Files& files, LoadedConfig loaded, const OpenRunOptions& option
   check_positions(config, run.spec, options.resumes, options.data.log);
   expect_enough_samples(config, run.spec);
   tell_betas(config, options.data.log);
+  tell_statistics(config, run.spec, options.data.log);
   const bool is_first = options.processes == nullptr || options.processes->rank() == 0;
   std::byte is_ready{};
   if (!is_first) options.processes->broadcast(&is_ready, 1, 0);

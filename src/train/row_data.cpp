@@ -107,6 +107,20 @@ void tell_other_pictures(const Files& files, const RunConfig& config, const Mode
   }
 }
 
+// A folder of such folders is no folder of classes.
+void tell_parts(const std::set<std::string>& classes, const Log& log) {
+  constexpr std::string_view kParts[] = {"train",      "training", "val",  "valid",
+                                         "validation", "dev",      "eval", "test"};
+  const auto is_part = [&](const std::string& name) {
+    return std::ranges::count(kParts, name) > 0;
+  };
+  if (classes.size() < 2 || !std::ranges::all_of(classes, is_part)) return;
+  log.warning(
+      "[images] the classes are {}: where these are parts of the data, let data.train and data.val "
+      "name them",
+      fmt::join(classes, ", "));
+}
+
 // All classes of data.train, of which a run's data.val has some.
 std::vector<std::string> picture_classes(const Files& files, const RunConfig& config,
                                          const ModelSpec& spec, const Log& log, DataUse use) {
@@ -119,6 +133,7 @@ std::vector<std::string> picture_classes(const Files& files, const RunConfig& co
   add(config.data.train);
   if (use == DataUse::evaluation) add(config.data.val);
   if (found.empty()) return {};
+  tell_parts(found, log);
   return number_classes(
       {found.begin(), found.end()},
       {.known = names_of_model(files, config, spec), .config = config, .use = use, .log = log});

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "config/names.h"
+#include "infer/class_names.h"
 #include "infer/loaded_rms.h"
 #include "infer/model_spec.h"
 #include "infer/model_texts.h"
@@ -322,16 +323,7 @@ std::vector<std::string> names_of_model(const Files& files, const RunConfig& con
                                         const ModelSpec& spec) {
   if (config.model.path.empty()) return {};
   const std::string path = join_path(config.model.path, "config.json");
-  const Json json = parse_json(files.read_text(path), path);
-  std::vector<std::string> names;
-  while (json.contains("id2label")) {
-    const Json& all = json["id2label"];
-    const auto at = all.find(fmt::to_string(names.size()));
-    if (at == all.end() || !at->is_string()) break;
-    names.push_back(*at);
-  }
-  if (std::ssize(names) != spec.classes) names.clear();
-  return names;
+  return class_names(parse_json(files.read_text(path), path), spec.classes);
 }
 
 }  // namespace octet

@@ -99,9 +99,9 @@ std::optional<TokenCacheOptions> token_cache_options(const RunConfig& config,
                                                      const std::string& separator,
                                                      const RunDataOptions& options);
 
-// Names of the classes of texts or pictures in the folder that a run starts from, by number, as
-// id2label of the config.json of model.path has them; empty where it has others than the model's,
-// or none.
+// Names of the classes of texts or pictures in the folder that a run starts from, by number, as the
+// config.json of model.path has them (infer/class_names.h); empty where it has others than the
+// model's, or none.
 std::vector<std::string> names_of_model(const Files& files, const RunConfig& config,
                                         const ModelSpec& spec);
 

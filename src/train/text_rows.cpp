@@ -18,6 +18,7 @@
 #include "data/masked_rows.h"
 #include "data/questions.h"
 #include "text/encode_texts.h"
+#include "text/padding.h"
 #include "train/data_checks.h"
 #include "train/run_setup.h"
 
@@ -49,11 +50,10 @@ std::optional<std::vector<float>> shares_of(const TextRecord& record, int64_t n_
   return shares;
 }
 
-void tell_cut(const Log& log, int64_t n_cut, int64_t n, int64_t seq) {
+void tell_cut(const Log& log, int64_t n_cut, int64_t n, int64_t seq, CutSide side) {
   if (n_cut == 0) return;
-  log.warning(
-      "[data] {} of {} samples lost the ends of their texts: rows have {} tokens (model.seq)",
-      n_cut, n, seq);
+  log.warning("[data] {} of {} samples lost the {} of their texts: rows have {} tokens (model.seq)",
+              n_cut, n, side == CutSide::end ? "ends" : "starts", seq);
 }
 
 void check_types(const std::vector<int32_t>& types, const InputSpec& input) {
@@ -225,8 +225,17 @@ std::vector<float> LabelledTexts::targets_of(const TextRecord& record) const {
                 record.place, spec_.classes, fmt::join(record.labels, ", "));
   }
   std::vector<float> targets(static_cast<size_t>(spec_.classes));
-  for (const std::string& label : record.labels)
-    targets[static_cast<size_t>(class_of(label, record.place))] = 1;
+  for (const std::string& label : record.labels) {
+    float& target = targets[static_cast<size_t>(class_of(label, record.place))];
+    if (target == 1 && names_.empty()) {
+      throw Error(
+          ErrorCode::bad_data,
+          "[data] {}: expected numbers of classes, each once, got [{}] beside rows that have "
+          "other than {} numbers (model.classes)",
+          record.place, fmt::join(record.labels, ", "), spec_.classes);
+    }
+    target = 1;
+  }
   return targets;
 }
 
@@ -237,6 +246,7 @@ std::vector<TextRecord> LabelledTexts::encode(std::vector<TextRecord> records, T
     std::string problem;
   };
   constexpr int64_t kPart = 256;
+  const CutSide side = cut_side(files_, config_.data.tokenizer);
   const bool are_apart = label_ == TextLabel::none;
   std::vector<Encoded> encoded(records.size());
   ThreadPool pool(std::max(1, usable_cores() / static_cast<int>(config_.parallel.ranks)));
@@ -244,6 +254,7 @@ std::vector<TextRecord> LabelledTexts::encode(std::vector<TextRecord> records, T
   const auto encode_one = [&](size_t i, int thread) {
     const TextRecord& record = records[i];
     const EncodeTextsOptions options{.max_tokens = config_.model.seq,
+                                     .cut = side,
                                      .text = {.words = &words[static_cast<size_t>(thread)]}};
     try {
       if (are_apart && !record.second)
@@ -277,7 +288,7 @@ std::vector<TextRecord> LabelledTexts::encode(std::vector<TextRecord> records, T
     n_cut += std::ranges::any_of(encoded[i].rows, &EncodedTexts::is_cut) ? 1 : 0;
     kept.push_back(std::move(records[i]));
   }
-  tell_cut(log_, n_cut, std::ssize(kept), config_.model.seq);
+  tell_cut(log_, n_cut, std::ssize(kept), config_.model.seq, side);
   return kept;
 }
 

@@ -39,15 +39,22 @@ Filter filter_of(ImageFilter filter) {
   return filter == ImageFilter::bicubic ? Filter{2, bicubic} : Filter{1, bilinear};
 }
 
-// In double, in Pillow's order of operations, so that the same integers come out.
-std::vector<Taps> taps_of(int64_t n_in, int64_t n_out, const Filter& filter) {
+// The first of some pixels of an axis, and how many.
+struct Range {
+  int64_t first = 0, n = 0;
+};
+
+// Of the pixels of `wanted`. In double, in Pillow's order of operations, so that the same integers
+// come out.
+std::vector<Taps> taps_of(int64_t n_in, int64_t n_out, const Range& wanted, const Filter& filter) {
   const double scale = static_cast<double>(n_in) / static_cast<double>(n_out);
   const double stretch = std::max(scale, 1.0), inv_stretch = 1.0 / stretch;
   const double support = filter.support * stretch;
-  std::vector<Taps> taps(static_cast<size_t>(n_out));
+  std::vector<Taps> taps(static_cast<size_t>(wanted.n));
   std::vector<double> raw;
   for (size_t i = 0; i < taps.size(); ++i) {
-    const double center = (static_cast<double>(i) + 0.5) * scale;
+    const double place = static_cast<double>(wanted.first) + static_cast<double>(i);
+    const double center = (place + 0.5) * scale;
     const auto first = std::max<int64_t>(0, std::llround(center - support));
     const auto end = std::min<int64_t>(n_in, std::llround(center + support));
     raw.clear();
@@ -70,9 +77,9 @@ uint8_t rounded(int32_t sum) {
   return static_cast<uint8_t>(std::clamp(sum >> kFractionBits, 0, 255));
 }
 
-Image resize_rows(const Image& image, int64_t width, const Filter& filter) {
-  const std::vector<Taps> taps = taps_of(image.width, width, filter);
-  Image result(image.channels, image.height, width);
+Image resize_rows(const Image& image, int64_t width, const Range& wanted, const Filter& filter) {
+  const std::vector<Taps> taps = taps_of(image.width, width, wanted, filter);
+  Image result(image.channels, image.height, wanted.n);
   for (int64_t c = 0; c < image.channels; ++c) {
     for (int64_t y = 0; y < image.height; ++y) {
       const auto from = image.row(c, y);
@@ -90,12 +97,13 @@ Image resize_rows(const Image& image, int64_t width, const Filter& filter) {
   return result;
 }
 
-Image resize_columns(const Image& image, int64_t height, const Filter& filter) {
-  const std::vector<Taps> taps = taps_of(image.height, height, filter);
-  Image result(image.channels, height, image.width);
+Image resize_columns(const Image& image, int64_t height, const Range& wanted,
+                     const Filter& filter) {
+  const std::vector<Taps> taps = taps_of(image.height, height, wanted, filter);
+  Image result(image.channels, wanted.n, image.width);
   std::vector<int32_t> sums(static_cast<size_t>(image.width));
   for (int64_t c = 0; c < image.channels; ++c) {
-    for (int64_t y = 0; y < height; ++y) {
+    for (int64_t y = 0; y < wanted.n; ++y) {
       std::fill(sums.begin(), sums.end(), 1 << (kFractionBits - 1));
       const auto& [first, weights] = taps[static_cast<size_t>(y)];
       for (size_t i = 0; i < weights.size(); ++i) {
@@ -111,10 +119,25 @@ Image resize_columns(const Image& image, int64_t height, const Filter& filter) {
 }  // namespace
 
 Image resize(const Image& image, int64_t height, int64_t width, ImageFilter filter) {
+  return resize_crop(image, height, width, {.height = height, .width = width}, filter);
+}
+
+Image resize_crop(const Image& image, int64_t height, int64_t width, const ImageBox& box,
+                  ImageFilter filter) {
   CHECK(height >= 1 && width >= 1 && image.height >= 1 && image.width >= 1);
   const Filter how = filter_of(filter);
-  Image result = image.width == width ? image : resize_rows(image, width, how);
-  return result.height == height ? result : resize_columns(result, height, how);
+  const auto within = [](int64_t first, int64_t n, int64_t extent) {
+    const int64_t begin = std::clamp<int64_t>(first, 0, extent);
+    return Range{begin, std::clamp<int64_t>(first + n, begin, extent) - begin};
+  };
+  const Range rows = within(box.top, box.height, height),
+              columns = within(box.left, box.width, width);
+  if (rows.n == 0 || columns.n == 0) return Image(image.channels, box.height, box.width);
+  Image result = image.width == width ? crop(image, 0, columns.first, image.height, columns.n)
+                                      : resize_rows(image, width, columns, how);
+  result = image.height == height ? crop(result, rows.first, 0, rows.n, columns.n)
+                                  : resize_columns(result, height, rows, how);
+  return crop(result, box.top - rows.first, box.left - columns.first, box.height, box.width);
 }
 
 namespace {
@@ -146,8 +169,8 @@ Image crop(const Image& image, int64_t top, int64_t left, int64_t height, int64_
   return result;
 }
 
-Image center_crop(const Image& image, int64_t size) {
-  return crop(image, (image.height - size) / 2, (image.width - size) / 2, size, size);
+ImageBox center_box(int64_t height, int64_t width, int64_t size) {
+  return {.top = (height - size) / 2, .left = (width - size) / 2, .height = size, .width = size};
 }
 
 Image flip_left_right(const Image& image) {
@@ -161,12 +184,12 @@ Image flip_left_right(const Image& image) {
   return result;
 }
 
-Image resize_shorter_side(const Image& image, int64_t size, ImageFilter filter) {
-  const auto [shorter, longer] = std::minmax(image.height, image.width);
-  if (shorter == size) return image;
+ImageBox with_shorter_side(int64_t height, int64_t width, int64_t size) {
+  const auto [shorter, longer] = std::minmax(height, width);
+  if (shorter == size) return {.height = height, .width = width};
   const int64_t other = std::max<int64_t>(size, size * longer / shorter);
-  return image.height <= image.width ? resize(image, size, other, filter)
-                                     : resize(image, other, size, filter);
+  return height <= width ? ImageBox{.height = size, .width = other}
+                         : ImageBox{.height = other, .width = size};
 }
 
 void normalize(const Image& image, std::span<const float> mean, std::span<const float> std_dev,
@@ -224,11 +247,12 @@ void transform(Image image, const ImageTransforms& how, const RowCell& where,
   const PhiloxKey key{static_cast<uint32_t>(where.seed), static_cast<uint32_t>(where.seed >> 32)};
   const auto drawn = static_cast<uint64_t>(where.drawn);
   const bool is_chosen = where.use == RowUse::training;
+  const PhiloxBlock words = philox(key, drawn, kChoices);
   if (is_chosen && how.crop == ImageCrop::random_resized) {
     const auto uniform = [&](int n_try) {
-      const PhiloxBlock words = philox(key, drawn, kBoxes + static_cast<uint64_t>(n_try));
+      const PhiloxBlock tried = philox(key, drawn, kBoxes + static_cast<uint64_t>(n_try));
       std::array<double, 4> numbers;
-      for (size_t i = 0; i < 4; ++i) numbers[i] = static_cast<double>(words.word[i]) * 0x1p-32;
+      for (size_t i = 0; i < 4; ++i) numbers[i] = static_cast<double>(tried.word[i]) * 0x1p-32;
       return numbers;
     };
     const ImageBox box = random_box(image.height, image.width, how.part, uniform);
@@ -236,19 +260,16 @@ void transform(Image image, const ImageTransforms& how, const RowCell& where,
                    how.filter);
   } else {
     const int64_t side = how.resize == 0 ? how.size : how.resize;
-    image = how.stretches ? resize(image, side, side, how.filter)
-                          : resize_shorter_side(image, side, how.filter);
+    const ImageBox whole = how.stretches ? ImageBox{.height = side, .width = side}
+                                         : with_shorter_side(image.height, image.width, side);
+    ImageBox box = center_box(whole.height, whole.width, how.size);
+    if (is_chosen && how.crop == ImageCrop::random) {
+      box.top = below(whole.height + 2 * how.pad - how.size + 1, words.word[top_word]) - how.pad;
+      box.left = below(whole.width + 2 * how.pad - how.size + 1, words.word[left_word]) - how.pad;
+    }
+    image = resize_crop(image, whole.height, whole.width, box, how.filter);
   }
-  if (!is_chosen) return normalize(center_crop(image, how.size), how.mean, how.std_dev, out);
-  const PhiloxBlock words = philox(key, drawn, kChoices);
-  if (how.crop == ImageCrop::center) image = center_crop(image, how.size);
-  if (how.crop == ImageCrop::random) {
-    const int64_t n_tops = image.height + 2 * how.pad - how.size + 1;
-    const int64_t n_lefts = image.width + 2 * how.pad - how.size + 1;
-    image = crop(image, below(n_tops, words.word[top_word]) - how.pad,
-                 below(n_lefts, words.word[left_word]) - how.pad, how.size, how.size);
-  }
-  if (how.flip && words.word[flip_word] >> 31 != 0) image = flip_left_right(image);
+  if (is_chosen && how.flip && words.word[flip_word] >> 31 != 0) image = flip_left_right(image);
   normalize(image, how.mean, how.std_dev, out);
 }
 

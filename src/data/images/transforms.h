@@ -29,8 +29,16 @@ constexpr auto value_names(ImageFilter) {
   return name_list("bilinear", "bicubic");
 }
 
+struct ImageBox {
+  int64_t top = 0, left = 0, height = 0, width = 0;
+  bool operator==(const ImageBox&) const = default;
+};
+
 Image resize(const Image& image, int64_t height, int64_t width,
              ImageFilter filter = ImageFilter::bilinear);
+// crop() of what resize() gives, of which no more is computed: a long picture would be large.
+Image resize_crop(const Image& image, int64_t height, int64_t width, const ImageBox& box,
+                  ImageFilter filter = ImageFilter::bilinear);
 
 enum class ImageCrop : uint8_t {
   center,          // the middle
@@ -62,24 +70,20 @@ struct ImageTransforms {
 // The rectangle of height x width pixels whose upper left corner is (top, left); what lies outside
 // of the picture is black.
 Image crop(const Image& image, int64_t top, int64_t left, int64_t height, int64_t width);
-struct ImageBox {
-  int64_t top = 0, left = 0, height = 0, width = 0;
-  bool operator==(const ImageBox&) const = default;
-};
 // A part of a picture by chance: its area is uniform, its ratio uniform in its logarithm, its place
 // uniform. Where it does not fit it is chosen anew, up to ten times; then it is the largest one in
 // the middle whose ratio is in the range. uniform(try): four numbers in [0, 1): of area, ratio,
 // top and left. Source: torchvision, RandomResizedCrop.get_params.
 ImageBox random_box(int64_t height, int64_t width, const RandomPart& part,
                     const std::function<std::array<double, 4>(int)>& uniform);
-// The middle size x size pixels: from (extent - size) / 2 on, halves toward 0, as transformers'
-// image processors have it. Where torchvision's CenterCrop rounds up (1.5, 3.5, ...) it begins a
-// pixel later.
-Image center_crop(const Image& image, int64_t size);
+// The middle size x size pixels of so many: from (extent - size) / 2 on, halves toward 0, as
+// transformers' image processors have it. Where torchvision's CenterCrop rounds up (1.5, 3.5, ...)
+// it begins a pixel later.
+ImageBox center_box(int64_t height, int64_t width, int64_t size);
 Image flip_left_right(const Image& image);
-// So that the shorter side has `size` pixels and the other int(size * longer / shorter).
-Image resize_shorter_side(const Image& image, int64_t size,
-                          ImageFilter filter = ImageFilter::bilinear);
+// All of a picture whose shorter side has become `size` pixels, and the other
+// int(size * longer / shorter).
+ImageBox with_shorter_side(int64_t height, int64_t width, int64_t size);
 // out[c, y, x] = (pixel / 255 - mean[c]) / std_dev[c], in f32. The spans have 1 or C values.
 void normalize(const Image& image, std::span<const float> mean, std::span<const float> std_dev,
                std::span<float> out);

@@ -189,8 +189,9 @@ TEST_F(Embed, no_file_is_replaced_unasked) {
 
 TEST_F(Embed, what_is_not_understood_is_refused_by_name) {
   const std::string texts = folder_.put("texts.txt", "w4\n");
-  folder_.put("model/modules.json", R"([{"path": "", "type": "a.Transformer"},
-      {"path": "1_Pooling", "type": "a.Pooling"}, {"path": "2_Dense", "type": "a.Dense"}])");
+  folder_.put("model/modules.json", R"([{"path": "", "type": "sentence_transformers.a.Transformer"},
+      {"path": "1_Pooling", "type": "sentence_transformers.a.Pooling"},
+      {"path": "2_Dense", "type": "sentence_transformers.a.Dense"}])");
   posix_files().create_directory(model_ + "/1_Pooling");
   folder_.put("model/1_Pooling/config.json", R"({"pooling_mode_max_tokens": true})");
   EXPECT_THAT(embed(texts).err, HasSubstr("expected one mode, mean or cls, got pooling_mode_max"));

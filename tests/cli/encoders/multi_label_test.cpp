@@ -118,6 +118,11 @@ TEST(MultiLabel, labels_that_are_none_are_told) {
   EXPECT_THAT(outcome.err,
               HasSubstr("t.jsonl:10: expected a label from 0 to 3 (model.classes - 1), "
                         "got '4'"));
+  // A row of shares among others: its numbers would be classes.
+  outcome = train("{\"text\": \"the\", \"labels\": [0, 1, 0, 0]}\n");
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_THAT(outcome.err,
+              HasSubstr("t.jsonl:10: expected numbers of classes, each once, got [0, 1, 0, 0]"));
 }
 
 }  // namespace

@@ -100,6 +100,13 @@ TEST(ResNetRuns, accumulate_and_share_the_statistics_of_all_their_rows) {
     EXPECT_EQ(test::metrics(folder / "bad").back().at("skipped"), 1);
     for (const float value : before) EXPECT_TRUE(std::isfinite(value));
   }
+  // Also of frozen norms, which is told.
+  const Outcome frozen = run_program(folder, "train " + folder.put("f.yaml", yaml) +
+                                                 " --set train.steps=1 --set train.freeze=[bn1.*] "
+                                                 "--overwrite --set out=" +
+                                                 (folder / "frozen"));
+  EXPECT_THAT(frozen.err, testing::HasSubstr("train.freeze: the running means and variances of 1 "
+                                             "batch norms that it names follow the batches"));
   // 0.9 of the first 1, and more.
   for (const float value : statistic("again", variance, "--set train.batch=12"))
     EXPECT_GT(value, 0.9f);

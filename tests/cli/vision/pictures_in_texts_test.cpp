@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <set>
 
 #include "backends/cpu/backend.h"
@@ -14,6 +15,7 @@
 #include "cli/serve/serve_child.h"
 #include "infer/model_source.h"
 #include "infer/text_model.h"
+#include "unit/infer/put_arrays.h"
 #include "unit/train/tiny_llava.h"
 
 namespace octet::vision_pictures_in_texts_test {
@@ -135,6 +137,38 @@ TEST(PicturesInTexts, are_learned_by_heart_asked_for_and_exported) {
     EXPECT_NE(refused.code, 0) << arguments;
     EXPECT_THAT(refused.err, testing::HasSubstr(error)) << arguments;
   }
+}
+
+// Arrays of two rows, one with a picture of four rows in the model, evaluated by a run and a
+// folder.
+TEST(PicturesInTexts, are_evaluated_as_arrays) {
+  const ScratchFolder folder;
+  const Outcome trained = train(folder, "--set train.steps=1 --set train.export=f32");
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  constexpr int64_t kRows = 2, kSeq = 64;
+  std::vector<int32_t> tokens(kRows * kSeq, 65), labels(kRows * kSeq, 66), merged(kRows * kSeq);
+  std::iota(merged.begin(), merged.end(), 0);
+  for (size_t i = 0; i < 4; ++i) {
+    tokens[1 + i] = 256;
+    merged[1 + i] = static_cast<int32_t>(kRows * kSeq + static_cast<int64_t>(i));
+  }
+  const auto evaluate = [&](const std::string& model, int64_t n_pictures) {
+    const int64_t n_pixels = kRows * n_pictures * 3 * 16 * 16;
+    std::vector<float> pixels(static_cast<size_t>(n_pixels));
+    for (size_t i = 0; i < pixels.size(); ++i) pixels[i] = std::sin(static_cast<float>(i));
+    const std::string path = folder / "rows.safetensors";
+    test::put_arrays(
+        path, {test::array_of("tokens", SafeDtype::i32, {kRows, kSeq}, tokens),
+               test::array_of("labels", SafeDtype::i32, {kRows, kSeq}, labels),
+               test::array_of("merged_rows", SafeDtype::i32, {kRows, kSeq}, merged),
+               test::array_of("pictures", SafeDtype::f32, {kRows, n_pictures, 3, 16, 16}, pixels)});
+    const Outcome outcome = run_program(
+        folder, "eval --json --seq 64 --recipe fp32 --model " + model + " --data " + path);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.code == 0 ? json::parse(outcome.out)[0].at("loss").get<double>() : 0.0;
+  };
+  EXPECT_GT(evaluate(folder / "run", 2), 0);
+  EXPECT_GT(evaluate(folder / "run/export", 1), 0);
 }
 
 json part(const std::string& url) {

@@ -38,6 +38,12 @@ TEST(ChatPictures, come_from_parts_marks_and_lists) {
            R"(, "image": "b.png"})",
        R"([{"type":"image","text":"<image>"},{"type":"image","text":"<image>"}])",
        {{.path = "b.png"}, {.bytes = "hi"}}},
+      {turn(R"([{"type": "image", "index": 1}, {"type": "image", "index": 0}, {"type": "image",)"
+            R"( "index": 1, "text": null}])") +
+           R"(, "images": ["b.png", "c.png"]})",
+       R"([{"type":"image","text":"<image>"},{"type":"image","text":"<image>"},)"
+       R"({"type":"image","text":"<image>"}])",
+       {{.path = "c.png"}, {.path = "b.png"}, {.path = "c.png"}}},
       {turn(R"("no picture")") + "}", R"("no picture")", {}},
   };
   for (const auto& [text, content, pictures] : cases) {
@@ -58,6 +64,12 @@ TEST(ChatPictures, that_do_not_fit_their_places_are_refused_by_name) {
     std::string record, error;
   } cases[] = {
       {turn(R"("<image>")") + "}", "more places for pictures than pictures"},
+      {turn(R"([{"type": "image", "index": 1}])") + R"(, "images": ["b.png"]})",
+       "an index of no picture of the list"},
+      {turn(R"([{"type": "image", "index": -1}])") + R"(, "images": ["b.png"]})",
+       "an index of no picture of the list"},
+      {turn(R"([{"type": "image", "index": 1}])") + R"(, "images": ["b.png", "c.png"]})",
+       "pictures that no place is for"},
       {turn(R"("What?")") + R"(, "image": "a.png"})", "pictures that no place is for"},
       {turn(R"([{"type": "image", "url": "http://x/a.png"}])") + "}",
        "a picture at an address, which is not fetched"},

@@ -28,9 +28,38 @@ TEST(Transforms, what_is_cropped_outside_of_the_picture_is_black) {
 }
 
 TEST(Transforms, a_center_crop_rounds_halves_toward_zero) {
-  EXPECT_THAT(center_crop(counting(1, 1, 4), 1).pixels, ElementsAre(2));  // 1.5 -> 1
-  EXPECT_THAT(center_crop(counting(1, 1, 2), 1).pixels, ElementsAre(1));  // 0.5 -> 0
-  EXPECT_THAT(center_crop(counting(1, 3, 3), 1).pixels, ElementsAre(5));
+  EXPECT_EQ(center_box(1, 4, 1), (ImageBox{0, 1, 1, 1}));  // 1.5 -> 1
+  EXPECT_EQ(center_box(1, 2, 1), (ImageBox{0, 0, 1, 1}));  // 0.5 -> 0
+  EXPECT_EQ(center_box(3, 3, 1), (ImageBox{1, 1, 1, 1}));
+}
+
+TEST(Transforms, a_part_of_a_resized_picture_has_the_bits_of_the_whole) {
+  const Image image = counting(2, 7, 12);
+  for (const ImageFilter filter : {ImageFilter::bilinear, ImageFilter::bicubic}) {
+    for (const auto& [height, width] : {std::pair{7, 5}, {3, 12}, {20, 31}, {7, 12}, {4, 5}}) {
+      const Image whole = resize(image, height, width, filter);
+      for (const ImageBox& box : {ImageBox{0, 0, height, width},
+                                  {1, 2, 2, 3},
+                                  {-2, -1, 4, 9},
+                                  {height - 1, width - 1, 3, 3},
+                                  {height, 0, 2, 2}}) {
+        EXPECT_EQ(resize_crop(image, height, width, box, filter).pixels,
+                  crop(whole, box.top, box.left, box.height, box.width).pixels);
+      }
+    }
+  }
+}
+
+// All of it would have 3.6 x 10^12 pixels.
+TEST(Transforms, of_a_long_picture_what_is_seen_is_computed) {
+  for (const bool is_wide : {true, false}) {
+    const Image image = is_wide ? counting(1, 1, 60'000) : counting(1, 60'000, 1);
+    std::vector<float> out(64);
+    transform(image, {.channels = 1, .size = 8, .resize = 8'000, .mean = {0}, .std_dev = {1}},
+              {.use = RowUse::evaluation}, out);
+    const float middle = static_cast<float>(image.pixels[30'000]) / 255;
+    EXPECT_NEAR(out[36], middle, 1.0 / 255);
+  }
 }
 
 TEST(Transforms, a_flip_turns_each_row_of_each_channel_around) {
@@ -58,9 +87,8 @@ TEST(Transforms, the_shorter_side_decides_how_a_picture_is_resized) {
     int64_t height, width, size, new_height, new_width;
   } cases[] = {{10, 20, 5, 5, 10}, {20, 10, 5, 10, 5}, {7, 10, 3, 3, 4}, {3, 3, 9, 9, 9}};
   for (const auto& one : cases) {
-    const Image image = resize_shorter_side(counting(1, one.height, one.width), one.size);
-    EXPECT_EQ(image.height, one.new_height);
-    EXPECT_EQ(image.width, one.new_width);
+    EXPECT_EQ(with_shorter_side(one.height, one.width, one.size),
+              (ImageBox{.height = one.new_height, .width = one.new_width}));
   }
 }
 

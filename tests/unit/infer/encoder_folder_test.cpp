@@ -247,7 +247,8 @@ TEST(SentenceFolder, of_a_run_without_one_says_how_it_pooled) {
 
 TEST(SentenceFolder, modules_elsewhere_are_refused) {
   const ScratchFolder folder;
-  folder.put("modules.json", R"([{"path":"../other","type":"a.Pooling"}])");
+  folder.put("modules.json",
+             R"([{"path":"../other","type":"sentence_transformers.models.Pooling"}])");
   EXPECT_THAT(error_of([&] { read_sentence_folder(posix_files(), folder.path()); }),
               HasSubstr("expected modules in folders of the model's, got ../other"));
 }

@@ -90,9 +90,15 @@ TEST(SentenceSettings, that_give_other_vectors_are_refused_by_name) {
       {"tokenizer_config.json", R"({"padding_side": "left"})", "padding_side: right, got \"left\""},
       {"tokenizer_config.json", R"({"model_input_names": ["input_ids"]})",
        "model_input_names with attention_mask, got [\"input_ids\"]"},
-      {"modules.json", R"([{"path": "0_Transformer", "type": "a.Transformer"},
-                           {"path": "1_Pooling", "type": "a.Pooling"}])",
+      {"modules.json", R"([{"path": "0_Transformer", "type": "sentence_transformers.a.Transformer"},
+                           {"path": "1_Pooling", "type": "sentence_transformers.Pooling"}])",
        "Transformer beside it, got 0_Transformer"},
+      {"modules.json", R"([{"path": "", "type": "custom.Transformer"}])",
+       "Transformer, Pooling and perhaps Normalize, got custom.Transformer"},
+      {"tokenizer.json", R"({"padding": {"direction": "Left"}})",
+       "padding with direction Right, got \"Left\""},
+      {config, R"({"default_prompt_name": "q", "prompts": {"q": "Find: ", "d": ""}})",
+       "no default_prompt_name, got q"},
   };
   for (const Case& one : cases) {
     const ScratchFolder folder;
@@ -103,6 +109,34 @@ TEST(SentenceSettings, that_give_other_vectors_are_refused_by_name) {
                 testing::AllOf(HasSubstr(one.file), HasSubstr(one.error)))
         << one.text;
   }
+}
+
+TEST(SentenceSettings, that_change_nothing_are_taken) {
+  const ScratchFolder folder;
+  put_sentence(folder);
+  folder.put("config.json", R"({"model_type": "bert"})");
+  folder.put("config_sentence_transformers.json",
+             R"({"default_prompt_name": "q", "prompts": {"q": ""}})");
+  folder.put("tokenizer.json", R"({"padding": {"direction": "Left"}})");
+  folder.put("tokenizer_config.json", R"({"padding_side": "right"})");  // which counts
+  folder.put("1_Pooling/config.json", R"({"word_embedding_dimension": 32})");
+  EXPECT_EQ(read(folder).pooling, Pooling::mean);
+  folder.put("1_Pooling/config.json", R"({"pooling_mode_cls_token": false})");
+  EXPECT_EQ(read(folder).pooling, Pooling::mean);
+}
+
+// A pooling of the user's takes the place of modules.json's, and of nothing else.
+TEST(SentenceSettings, hold_beside_another_pooling) {
+  const ScratchFolder folder;
+  put_sentence(folder);
+  folder.put("1_Pooling/config.json", R"({"pooling_mode": "max"})");
+  folder.put("config_sentence_transformers.json", R"({"truncate_dim": 12})");
+  const SentenceFolder said = read_sentence_folder(posix_files(), folder.path(), Pooling::cls);
+  EXPECT_TRUE(said.pooling == Pooling::cls && said.normalizes && !said.is_said);
+  EXPECT_EQ(said.width, 12);
+  folder.put("sentence_bert_config.json", R"({"do_lower_case": true})");
+  EXPECT_THAT(error_of([&] { read_sentence_folder(posix_files(), folder.path(), Pooling::cls); }),
+              HasSubstr("do_lower_case: false, got true"));
 }
 
 // Positions that no padding moves; and with a mask no other text's length counts.

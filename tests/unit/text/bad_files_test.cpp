@@ -125,7 +125,7 @@ TEST_F(BadFile, other_data_is_refused) {
             "[tokenizer] DIR/empty/x.tx");
   EXPECT_EQ(
       error_of([&] { make_tokenizer(posix_files(), folder_ / "empty"); }, folder_.path()),
-      "[tokenizer] DIR/empty: expected spiece.model, tokenizer.json, tokenizer.model, vocab.json, "
+      "[tokenizer] DIR/empty: expected tokenizer.json, spiece.model, tokenizer.model, vocab.json, "
       "encoder.json, *.tiktoken, tokenizer.bin or vocab.txt in the folder, got none");
 }
 

@@ -206,6 +206,51 @@ TEST(TokenizerFolder, a_placeholder_may_be_named_anew) {
   EXPECT_EQ(tokenizer->decode(Ids{static_cast<int32_t>(id)}), "<|tool|>");
 }
 
+// Ids of transformers 5.24.
+TEST(TokenizerFolder, of_t5_has_sentinels_behind_its_pieces) {
+  const ScratchFolder folder;
+  folder.put("spiece.model", fixture("sp_unigram.model"));
+  const std::string text = "a <extra_id_0> b <extra_id_1>  c <extra_id_4>x";
+  const auto ids = [&](const std::string& more) {
+    folder.put("tokenizer_config.json", R"({"eos_token": "</s>")" + more + "}");
+    return make_tokenizer(posix_files(), folder.path())->encode(text);
+  };
+  const std::string t5 = R"(, "tokenizer_class": "T5Tokenizer")";
+  EXPECT_EQ(ids(t5), (Ids{268, 659, 416, 658, 493, 655, 259, 318}));
+  EXPECT_EQ(ids(t5 + R"(, "extra_ids": 5)"), (Ids{268, 564, 416, 563, 493, 560, 259, 318}));
+  EXPECT_EQ(ids(t5 + R"(, "extra_ids": 0)"), ids(""));
+  const std::string named = R"(, "added_tokens_decoder": {"563": {"content": "<extra_id_0>"}})";
+  EXPECT_EQ(ids(t5 + R"(, "extra_ids": 5)" + named)[1], 563);
+  EXPECT_EQ(ids(", \"tokenizer_class\": \"T5TokenizerFast\", \"extra_ids\": 5")[1], 564);
+  EXPECT_EQ(
+      error_of([&] { ids(t5 + R"(, "extra_ids": -1)"); }, folder.path()),
+      "[tokenizer] DIR/tokenizer_config.json: extra_ids: expected a number from 0 to 1024, got "
+      "-1");
+  // A tokenizer.json beside it has the template and all tokens.
+  folder.put("tokenizer.json", fixture("pairs.json"));
+  EXPECT_EQ(find_tokenizer(posix_files(), folder.path()), folder / "tokenizer.json");
+}
+
+TEST(CutSide, is_the_configs_or_else_the_tokenizers) {
+  const ScratchFolder folder;
+  const auto side = [&](const char* config, const char* direction) {
+    Json json = parse_json(fixture("pairs.json"), "pairs.json");
+    json["truncation"] = {{"direction", direction}, {"max_length", 6}};
+    const std::string path = folder.put("tokenizer.json", json.dump());
+    folder.put("tokenizer_config.json", config);
+    EXPECT_EQ(cut_side(posix_files(), path), cut_side(posix_files(), folder.path()));
+    return cut_side(posix_files(), path);
+  };
+  EXPECT_EQ(side("{}", "Right"), CutSide::end);
+  EXPECT_EQ(side("{}", "Left"), CutSide::start);
+  EXPECT_EQ(side(R"({"truncation_side": "right"})", "Left"), CutSide::end);
+  EXPECT_EQ(side(R"({"truncation_side": "left"})", "Right"), CutSide::start);
+  EXPECT_EQ(cut_side(posix_files(), "bytes"), CutSide::end);
+  EXPECT_EQ(error_of([&] { side(R"({"truncation_side": "up"})", "Left"); }, folder.path()),
+            "[tokenizer] DIR/tokenizer_config.json: truncation_side: expected right or left, got "
+            "'up'");
+}
+
 TEST(MarianFolder, finds_the_special_tokens_that_its_files_name) {
   const ScratchFolder folder;
   folder.put("source.spm", fixture("sp_unigram.model"));

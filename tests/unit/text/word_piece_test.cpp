@@ -347,5 +347,20 @@ TEST(EncodeTexts, a_tokenizer_without_a_template_of_pairs_takes_one_text) {
             "[tokenizer] expected a tokenizer with a template of pairs, got one without");
 }
 
+// As the package does with the direction "left".
+TEST(EncodeTexts, may_cut_the_starts) {
+  const ScratchFolder folder;
+  folder.put("vocab.txt", "[UNK]\n[CLS]\n[SEP]\na\nb\nc\nd");
+  const auto tokenizer = make_tokenizer(posix_files(), folder.path());
+  const auto ids = [&](std::optional<std::string_view> second, int64_t n) {
+    return encode_texts(*tokenizer, "a b c d", second, {.max_tokens = n, .cut = CutSide::start})
+        .ids;
+  };
+  EXPECT_EQ(ids(std::nullopt, 4), (Ids{1, 5, 6, 2}));
+  EXPECT_EQ(ids(std::nullopt, 6), (Ids{1, 3, 4, 5, 6, 2}));
+  EXPECT_EQ(ids("b a", 7), (Ids{1, 5, 6, 2, 4, 3, 2}));
+  EXPECT_EQ(ids("d b a", 6), (Ids{1, 5, 6, 2, 3, 2}));
+}
+
 }  // namespace
 }  // namespace octet::word_pieces
