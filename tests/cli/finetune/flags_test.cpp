@@ -59,9 +59,9 @@ TEST_F(ModelFlagsOfTrain, are_said_over_a_file_too) {
   ASSERT_EQ(by_flags.code, 0) << by_flags.err;
   EXPECT_THAT(by_flags.err, testing::HasSubstr("recipe fp32"));
   EXPECT_THAT(config(), testing::HasSubstr("seq: 32"));
-  const Outcome other = run("train c.yaml --data text.txt --out b --quiet");
+  const Outcome other = run("train c.yaml --data text.txt --out b --seq 32 --quiet");
   ASSERT_EQ(other.code, 0) << other.err;
-  EXPECT_THAT(posix_files().read_text(folder_ / "b/config.yaml"), testing::HasSubstr("out: b\n"));
+  EXPECT_THAT(posix_files().read_text(folder_ / "b/config.yaml"), testing::HasSubstr("\nout: \"b\"\n"));
   const Outcome both = run("train c.yaml --recipe fp32 --set recipe=coat");
   EXPECT_EQ(both.code, 2);
   EXPECT_THAT(both.err, testing::HasSubstr("--recipe fp32: expected this or --set recipe=coat"));
