@@ -61,7 +61,8 @@ TEST_F(ModelFlagsOfTrain, are_said_over_a_file_too) {
   EXPECT_THAT(config(), testing::HasSubstr("seq: 32"));
   const Outcome other = run("train c.yaml --data text.txt --out b --seq 32 --quiet");
   ASSERT_EQ(other.code, 0) << other.err;
-  EXPECT_THAT(posix_files().read_text(folder_ / "b/config.yaml"), testing::HasSubstr("\nout: \"b\"\n"));
+  EXPECT_THAT(posix_files().read_text(folder_ / "b/config.yaml"),
+              testing::HasSubstr("\nout: \"b\"\n"));
   const Outcome both = run("train c.yaml --recipe fp32 --set recipe=coat");
   EXPECT_EQ(both.code, 2);
   EXPECT_THAT(both.err, testing::HasSubstr("--recipe fp32: expected this or --set recipe=coat"));
