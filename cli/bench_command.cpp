@@ -349,7 +349,7 @@ void add_bench_command(CLI::App& app, GlobalOptions& options) {
       ->type_name("CONFIG");
   bench
       ->add_option(
-          "--recipes", flags->recipes,
+          "--recipes,--recipe", flags->recipes,
           "recipes to measure, with commas; without: all (kernels: fp32, bf16; record: bf16, coat)")
       ->type_name("NAME,...");
   bench->add_option("--rounds", flags->rounds, "timed steps of each recipe; the median counts")

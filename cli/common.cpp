@@ -23,14 +23,18 @@ bool has_option(const CLI::App& command, const std::string& name) {
   return command.get_option_no_throw(name) != nullptr;
 }
 
-// The cell as a JSON value: a number where all of it is one, else text.
+// The cell as a JSON value: null where it is empty or "-", a number or a list of numbers where all
+// of it is one, else text.
 nlohmann::json json_cell(const std::string& cell) {
-  const bool looks_like_number =
-      !cell.empty() && (cell[0] == '-' || (cell[0] >= '0' && cell[0] <= '9'));
-  if (looks_like_number) {
-    auto value = nlohmann::json::parse(cell, nullptr, false);
-    if (value.is_number()) return value;
-  }
+  if (cell.empty() || cell == "-") return nullptr;
+  const bool has_sign = cell[0] == '+' && cell.size() > 1 && cell[1] >= '0' && cell[1] <= '9';
+  const std::string text = has_sign ? cell.substr(1) : cell;
+  const bool looks_like_number = text[0] == '-' || (text[0] >= '0' && text[0] <= '9');
+  if (!looks_like_number && text[0] != '[') return cell;
+  auto value = nlohmann::json::parse(text, nullptr, false);
+  const auto is_number = [](const nlohmann::json& one) { return one.is_number(); };
+  if (value.is_number() || (value.is_array() && std::ranges::all_of(value, is_number)))
+    return value;
   return cell;
 }
 

@@ -69,7 +69,8 @@ Log make_log(const GlobalOptions& options);
 
 // A result with named columns. print_table writes it aligned, within the columns of a terminal
 // (cli/shown_table.h), or with --json as an array of one
-// object a row, where a cell that reads as a JSON number is one.
+// object a row, where a cell that reads as a JSON number or as a list of such is one, and one that
+// is empty or "-" is null.
 struct Table {
   std::vector<std::string> columns;
   std::vector<std::vector<std::string>> rows;

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/host_memory.h"
+#include "base/units.h"
 #include "cli/backend.h"
 #include "cli/own_texts.h"
 #include "cli/progress.h"
@@ -174,9 +175,9 @@ void run_compare(CompareFlags flags, const GlobalOptions& options) {
   const Dataset data = collect_local_text(
       machine.files,
       {.paths = flags.data, .origin = is_named ? PathOrigin::named : PathOrigin::suggested});
-  log.info("{} files of text: {:.1f} MB to train on, {:.1f} MB for validation; {}", data.n_sources,
-           static_cast<double>(data.train.n_tokens()) / 1e6,
-           static_cast<double>(data.val.n_tokens()) / 1e6, machine.device.info().name);
+  log.info("{} files of text: {} to train on, {} for validation; {}", data.n_sources,
+           bytes_text(static_cast<double>(data.train.n_tokens())),
+           bytes_text(static_cast<double>(data.val.n_tokens())), machine.device.info().name);
   const int64_t steps = choose_number_of_steps(flags, options, data, machine, start);
   Table table = run_table();
   for (const std::string& recipe : flags.recipes) {
@@ -209,7 +210,7 @@ void add_compare_command(CLI::App& app, GlobalOptions& options) {
   auto flags = std::make_shared<CompareFlags>();
   CLI::App* compare = app.add_subcommand(
       "compare", "train one small model with each recipe on text that the machine has");
-  compare->add_option("--recipes", flags->recipes, "recipes, in order")->delimiter(',');
+  compare->add_option("--recipes,--recipe", flags->recipes, "recipes, in order")->delimiter(',');
   compare->add_option("--seconds", flags->seconds, "time for all together")
       ->check(CLI::PositiveNumber);
   compare->add_option("--steps", flags->steps, "of each recipe; 0: what the time allows")

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/gguf.h"
 #include "base/named_enum.h"
 #include "base/remove_tree.h"
 #include "cli/backend.h"
@@ -179,14 +180,14 @@ void add_convert_command(CLI::App& app, GlobalOptions& options) {
                          "folder, or a run or a folder as a GGUF file");
   convert
       ->add_option(
-          "from", flags->from,
+          "from,--model", flags->from,
           "a run, one of its checkpoints, a model folder, an adapter's folder (PEFT), or a "
           ".gguf file")
       ->required()
       ->type_name("RUN|DIR|FILE");
   convert
       ->add_option(
-          "to", flags->to,
+          "to,--out", flags->to,
           "the folder to write, or a GGUF file where it ends with .gguf: a name that is free")
       ->required()
       ->type_name("DIR|FILE");

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/printable.h"
 #include "cli/output.h"
 
 namespace octet {
@@ -19,9 +20,16 @@ std::string way_text(const ChatReport& chat) {
       chat.n_rewritten);
 }
 
+// Names of files may be no UTF-8, which JSON has to be.
+std::vector<std::string> printable_places(const DroppedRecords& records) {
+  std::vector<std::string> places;
+  for (const std::string& place : records.places) places.push_back(printable(place));
+  return places;
+}
+
 }  // namespace
 
-void write_chat(const ChatReport& chat, size_t n_samples) {
+void write_chat(const ChatReport& chat, int64_t n_samples) {
   for (const auto& [format, n] : chat.formats) {
     write_line("format         {}: {} records", format, n);
   }
@@ -56,11 +64,13 @@ OrderedJson chat_json(const ChatReport& chat) {
   using List = OrderedJson;
   List dropped = List::array(), left_out = List::array(), unread = List::array();
   for (const auto& [why, files] : chat.unread_files)
-    unread.push_back({{"why", why}, {"files", files.n}, {"places", files.places}});
+    unread.push_back({{"why", why}, {"files", files.n}, {"places", printable_places(files)}});
   for (const auto& [why, records] : chat.dropped)
-    dropped.push_back({{"why", why}, {"records", records.n}, {"places", records.places}});
+    dropped.push_back(
+        {{"why", why}, {"records", records.n}, {"places", printable_places(records)}});
   for (const auto& [why, answers] : chat.left_out)
-    left_out.push_back({{"why", why}, {"answers", answers.n}, {"places", answers.places}});
+    left_out.push_back(
+        {{"why", why}, {"answers", answers.n}, {"places", printable_places(answers)}});
   return {{"template", chat.template_name},  {"files", chat.n_files},
           {"formats", chat.formats},         {"trained_tokens", chat.n_trained},
           {"duplicates", chat.n_duplicates}, {"encoded_in_parts", chat.n_apart},

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "cli/data_chat.h"
 #include "cli/data_rows.h"
 #include "cli/progress.h"
@@ -42,8 +43,10 @@ struct Inspected {
   std::unique_ptr<Tokenizer> tokenizer;
   TokenStream stream;
   std::vector<ChatSample> samples;  // all of the training data
-  bool trains_starts = true;        // of text: whether a document's first token is a label
-  int64_t n_labels = 0;             // of text, in an epoch
+  int64_t n_documents = 0;          // texts and conversations that they are of
+  int64_t n_chat_samples = 0;
+  bool trains_starts = true;  // of text: whether a document's first token is a label
+  int64_t n_labels = 0;       // of text, in an epoch
   std::optional<ChatReport> chat;
   Pieces documents;              // of conversations, as they would lie in rows
   PackReport rows;               // of them
@@ -93,6 +96,14 @@ int64_t labels_of_text(const Inspected& data, const RunConfig& config) {
   return n;
 }
 
+// Of samples of conversations, those of a record one after the other.
+int64_t n_records(const std::vector<ChatSample>& samples) {
+  int64_t n = 0;
+  for (size_t i = 0; i < samples.size(); ++i)
+    n += i == 0 || samples[i].record != samples[i - 1].record ? 1 : 0;
+  return n;
+}
+
 // Conversations, and text beside them.
 void take_entries(std::vector<DataEntry> entries, const RunConfig& config, Inspected& to) {
   to.stream = join_entries(entries);
@@ -100,6 +111,8 @@ void take_entries(std::vector<DataEntry> entries, const RunConfig& config, Inspe
   for (DataEntry& entry : entries) {
     std::vector<ChatSample> samples =
         entry.is_chat ? std::move(entry.chat.samples) : documents_of_text(entry.stream, config);
+    to.n_documents += entry.is_chat ? n_records(samples) : std::ssize(samples);
+    to.n_chat_samples += entry.is_chat ? std::ssize(samples) : 0;
     for (ChatSample& sample : samples) {
       sample.first += first;
       if (!entry.is_chat) sample.place = fmt::format("{} {}", entry.paths.front(), sample.place);
@@ -158,6 +171,7 @@ Inspected inspect_text(const TokenStream& stream, const RunConfig& config) {
   result.stream = stream;
   result.seq = config.model.seq;
   result.samples = documents_of_text(result.stream, config);
+  result.n_documents = std::ssize(result.samples);
   result.trains_starts = trains_starts(config);
   result.has_windows = !config.data.pack;
   result.mix = mix_of_text(stream, config);
@@ -244,13 +258,13 @@ void write_mix(const Inspected& data) {
 
 void write_text(const Inspected& data, int64_t n) {
   const Lengths lengths = lengths_of(data.samples);
-  write_line("documents      {}, {} tokens", data.samples.size(), data.stream.n_tokens());
+  write_line("documents      {}, {} tokens", data.n_documents, data.stream.n_tokens());
   write_line("lengths        {} to {}, median {}, 95 % up to {}", lengths.least, lengths.most,
              lengths.median, lengths.most_of_95);
   const auto is_weighted = [](const MixedEntry& entry) { return entry.weight != 1; };
   if (data.mix.size() > 1 || std::ranges::any_of(data.mix, is_weighted)) write_mix(data);
   if (data.chat) {
-    write_chat(*data.chat, data.samples.size());
+    write_chat(*data.chat, data.n_chat_samples);
     write_rows(data);
   } else {
     write_line("labels         {} an epoch, of {} tokens", data.n_labels, data.stream.n_tokens());
@@ -264,7 +278,7 @@ OrderedJson sample_json(const Inspected& data, const ChatSample& sample) {
   std::vector<int> mask;
   mask.reserve(flags.size());
   for (const uint8_t flag : flags) mask.push_back((flag & kNotTrained) == 0 ? 1 : 0);
-  return {{"place", sample.place},
+  return {{"place", printable(sample.place)},
           {"format", sample.format},
           {"note", sample.note},
           {"text", data.tokenizer->decode(ids)},
@@ -274,7 +288,7 @@ OrderedJson sample_json(const Inspected& data, const ChatSample& sample) {
 
 void write_json(const Inspected& data, int64_t n) {
   const Lengths lengths = lengths_of(data.samples);
-  OrderedJson json = {{"documents", data.samples.size()},
+  OrderedJson json = {{"documents", data.n_documents},
                       {"tokens", data.stream.n_tokens()},
                       {"lengths",
                        {{"least", lengths.least},

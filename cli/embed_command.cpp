@@ -99,7 +99,7 @@ void add_embed_command(CLI::App& app, GlobalOptions& options) {
   auto flags = std::make_shared<EmbedFlags>();
   CLI::App* embed = app.add_subcommand("embed", "texts as vectors, from an encoder");
   add_model_flags(*embed, *flags);
-  embed->add_option("--texts", flags->texts, "a text a line, or JSON lines with `text`")
+  embed->add_option("--texts,--data", flags->texts, "a text a line, or JSON lines with `text`")
       ->required();
   embed->add_option("--out", flags->out, "NumPy's f32 [texts, width]")
       ->required()

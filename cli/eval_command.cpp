@@ -296,7 +296,7 @@ void run_eval(EvalFlags flags, const CLI::App& command, const GlobalOptions& opt
 }
 
 void add_text_options(CLI::App& eval, EvalTextFlags& text) {
-  eval.add_option("--split-on", text.split_on,
+  eval.add_option("--split-on,--separator", text.split_on,
                   "text between documents; each is then evaluated on its own");
   eval.add_option("--max-documents", text.max_documents, "the first ones only; 0: all")
       ->check(CLI::NonNegativeNumber);

@@ -118,11 +118,8 @@ EvalText rows_of(const ModelSource& source, RowsQuery query, const EvalTextFlags
     text.amount = {.n = std::min(n, max_tokens), .n_all = n, .unit = "tokens"};
     return text;
   }
-  const RowOptions rows = row_options(config);
-  const auto samples = evaluation_text(stream, rows, max_tokens);
-  text.n_documents = samples->n_samples();
-  text.amount = {
-      .n = text.n_documents, .n_all = find_pieces(stream, rows).n_in_all(), .unit = "documents"};
+  text.amount = amount_of_documents(stream, row_options(config), max_tokens);
+  text.n_documents = text.amount.n;
   if (text.n_documents == 0) {
     throw Error(ErrorCode::bad_data,
                 "[eval] '{}': expected a conversation of at most {} tokens with a token to score, "
@@ -290,8 +287,8 @@ class TextResults {
     if (are_compared_) {
       const PairedNll paired = paired_nll(first, parts);
       const bool is_first = first.data() == parts.data();
-      row.push_back(is_first ? "" : fmt::format("{:.6f}", paired.difference));
-      row.push_back(is_first ? "" : fmt::format("{:.6f}", paired.difference_error));
+      for (const double x : {paired.difference, paired.difference_error})  // NaN: of one row
+        row.push_back(is_first || std::isnan(x) ? "" : fmt::format("{:.6f}", x));
     }
     table_.rows.push_back(std::move(row));
     if (nonfinite_.empty() && !std::isfinite(nll.sum)) nonfinite_ = line.task;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/gguf.h"
 #include "base/json.h"
 #include "cli/model_folder.h"
 #include "cli/recipe_files.h"
@@ -16,7 +17,7 @@
 namespace octet {
 namespace {
 
-constexpr const char* kGroup = "Without a configuration file";
+constexpr const char* kGroup = "Without a configuration file, or over its keys";
 
 // True if `--set TEXT` is of this key: "optim.lr=1", or "optim={lr: 1}"; of recipe.base also
 // "recipe=coat".
@@ -41,16 +42,21 @@ std::vector<std::string> names_in(const ConfigRow& row) {
   return names;
 }
 
+// An empty word is a variable of a shell that is not set.
+std::string why_empty(const std::string& text) {
+  return text.empty() ? "expected a value, got nothing" : "";
+}
+
 void expect_file_or_model(const FinetuneFlags& flags, NeedsData needs) {
   const bool has_file = !flags.config.empty(), has_model = !flags.finetune.model.empty();
   const bool has_data = !flags.finetune.data.empty();
-  const bool fits = needs == NeedsData::yes ? has_model == has_data : has_model || !has_data;
+  const bool fits = needs == NeedsData::yes ? has_file || has_data : has_model || !has_data;
   if (has_file != has_model && fits) return;
   throw Error(ErrorCode::invalid_argument,
               "{}: expected a configuration file, or --model DIR{}, got {}",
               needs == NeedsData::yes ? "train" : "plan",
               needs == NeedsData::yes ? " with --data FILE" : "",
-              has_file     ? "both"
+              has_file     ? "a file and --model (--set model.path=DIR is its key)"
               : !has_model ? "no model"
                            : "no data");
 }
@@ -72,11 +78,13 @@ void add_finetune_flags(CLI::App& command, FinetuneFlags& flags, NeedsData needs
               : "folder of the model to fine-tune, where config.json alone is enough, a run "
                 "with an export, a .gguf file, or org/name of the hub's local cache")
       ->type_name("DIR|FILE")
+      ->check(why_empty)
       ->group(kGroup);
   command
       .add_option("--adapter", flags.adapter,
                   "an adapter's folder (PEFT) that training goes on with (lora.adapter)")
-      ->type_name("DIR");
+      ->type_name("DIR")
+      ->check(why_empty);
   command
       .add_option(
           "--data", finetune.data,
@@ -85,13 +93,19 @@ void add_finetune_flags(CLI::App& command, FinetuneFlags& flags, NeedsData needs
               : "what it will be fine-tuned on, whose longest record says how long rows are; "
                 "may be repeated")
       ->type_name("FILE")
+      ->check(why_empty)
       ->group(kGroup);
   if (needs == NeedsData::yes) {
-    command.add_option("--out", finetune.out, "folder of the run; without it runs/finetune")
+    command
+        .add_option("--out", finetune.out,
+                    "folder of the run; without it the file's, or runs/finetune")
         ->type_name("RUN")
+        ->check(why_empty)
         ->group(kGroup);
   }
-  command.add_option("--recipe", finetune.recipe, "precision recipe; without it bf16")
+  command
+      .add_option("--recipe", finetune.recipe, "precision recipe; without it the file's, or bf16")
+      ->check(why_empty)
       ->group(kGroup);
   for (KeyFlag& flag : flags.keys) {
     if (needs == NeedsData::no && !flag.is_of_plans) continue;
@@ -131,6 +145,10 @@ std::vector<std::string> sets_with_flags(const FinetuneFlags& flags,
     expect_no_set(fmt::format("{} {}", flag.flag, flag.value), flag.key, given);
     sets.push_back(fmt::format("{}={}", flag.key, flag.value));
   }
+  if (flags.config.empty()) return sets;
+  if (!finetune.data.empty()) sets.push_back("data.train=" + Json(finetune.data).dump());
+  if (!finetune.recipe.empty()) sets.push_back("recipe.base=" + Json(finetune.recipe).dump());
+  if (!finetune.out.empty()) sets.push_back("out=" + Json(finetune.out).dump());
   return sets;
 }
 

@@ -1,5 +1,6 @@
 // Flags of a run without a configuration file, of `octet train --model` and `octet plan --model`:
-// the model, the data, and short names of the keys that are set most.
+// the model, the data, and short names of the keys that are set most. All but the model are also
+// said over a configuration file.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -48,8 +49,8 @@ void add_finetune_flags(CLI::App& command, FinetuneFlags& flags, NeedsData needs
 void expect_no_set(std::string_view flag, std::string_view key,
                    const std::vector<std::string>& sets);
 
-// `sets` and the keys' flags behind them. Throws Error{invalid_argument} that names both where a
-// flag and a set are of the same key.
+// `sets` and the keys' flags behind them; beside a file also --data, --recipe and --out. Throws
+// Error{invalid_argument} that names both where a flag and a set are of the same key.
 std::vector<std::string> sets_with_flags(const FinetuneFlags& flags, std::vector<std::string> sets);
 
 // Configuration of the file, or of the model by a fine-tuner's defaults. Throws

@@ -100,8 +100,10 @@ void print_checkpoint(const GlobalOptions& options, const std::vector<Checkpoint
 
 constexpr size_t kMaxEdges = 12;
 
-// Edges of the last sample of telemetry, the worst first; nothing where there is none.
-Table edge_table(Files& files, const std::string& run, bool all) {
+// Edges of the last sample of telemetry, the worst first, for programs all of them; nothing where
+// there is none.
+Table edge_table(Files& files, const std::string& run, const GlobalOptions& options) {
+  const bool all = options.json;
   Table table{
       {"edge", "step", "dtype", "rms", "amax", "zeros", "saturated", "SNR dB", "drift", "rescale"},
       {}};
@@ -113,7 +115,9 @@ Table edge_table(Files& files, const std::string& run, bool all) {
         fmt::format("{:.3g}", edge.amax), fmt::format("{:.4f}", edge.zeros),
         fmt::format("{:.6f}", edge.saturated), edge.snr ? fmt::format("{:.1f}", *edge.snr) : "",
         std::isfinite(edge.drift()) ? fmt::format("{:+.1f}", edge.drift()) : "",
-        rescale == 0 ? "" : fmt::format("2^{}", rescale)));
+        rescale == 0   ? ""
+        : options.json ? fmt::to_string(std::ldexp(1.0, rescale))
+                       : fmt::format("2^{}", rescale)));
   }
   return table;
 }
@@ -133,7 +137,7 @@ void run_inspect(const std::string& path, const GlobalOptions& options) {
     if (const auto newest = checkpoints.newest()) {
       return print_checkpoint(options, checkpoints.list(), *newest,
                               {.evaluations = read_evaluations(files, path),
-                               .edges = edge_table(files, path, options.json)});
+                               .edges = edge_table(files, path, options)});
     }
     throw Error(ErrorCode::bad_data, "[inspect] '{}': expected a whole checkpoint, got none",
                 folder);

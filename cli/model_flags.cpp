@@ -1,6 +1,7 @@
 #include "cli/model_flags.h"
 
 #include "base/error.h"
+#include "base/gguf.h"
 #include "cli/model_folder.h"
 #include "infer/import_gguf.h"
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/gguf.h"
 #include "infer/import_gguf.h"
 #include "infer/model_source.h"
 #include "infer/peft_adapter.h"
@@ -135,8 +136,11 @@ std::string model_folder(Files& files, const std::string& model, const Log& log)
   std::string path = model_path(files, model, log);
   if (!is_run(files, path)) {
     if (has_config(files, path)) return path;
-    throw Error(ErrorCode::bad_data, "[model] '{}': expected a model folder, got {}", model,
-                files.exists(path) ? "a folder without config.json" : "no such path");
+    throw Error(
+        ErrorCode::bad_data,
+        "[model] '{}': expected a model folder (config.json, model.safetensors), a run with "
+        "an export, a .gguf file, or org/name of the hub's local cache, got {}",
+        model, files.exists(path) ? "a folder without config.json" : "no such path");
   }
   std::string exported = join_path(path, "export");
   if (has_config(files, exported)) return exported;

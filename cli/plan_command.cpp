@@ -130,8 +130,8 @@ void print_fitting_sets(const PlanFlags& flags, const GlobalOptions& options) {
   std::vector<std::string> own = sets_with_flags(flags, options.config_sets());
   FinetuneFlags without_keys = flags;  // a flag and a setting of one key would be refused
   for (KeyFlag& key : without_keys.keys) key.value.clear();
-  std::string& recipe = without_keys.finetune.recipe;
-  if (!recipe.empty()) own.push_back("recipe.base=" + std::exchange(recipe, ""));
+  const std::string recipe = std::exchange(without_keys.finetune.recipe, "");
+  if (!recipe.empty() && flags.config.empty()) own.push_back("recipe.base=" + recipe);
   const auto config_with = [&](const std::vector<std::string>& more) {
     std::vector<std::string> sets = own;
     sets.insert(sets.end(), more.begin(), more.end());
@@ -239,7 +239,7 @@ void add_device_memory(CLI::App& plan, PlanFlags& flags) {
                       "settings that fit a GPU of so much memory (24GiB), with what they take and "
                       "how fast they would be; needs none")
           ->type_name("BYTES")
-          ->transform(CLI::AsSizeValue(false))
+          ->transform(CLI::AsSizeValue(true))
           ->check(CLI::Range(int64_t{1}, int64_t{1} << 60));
   for (const char* other :
        {"--buffers", "--steps", "--offsets", "--graph", "--policy", "--passes", "--without",

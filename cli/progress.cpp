@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/printable.h"
+#include "base/units.h"
 
 namespace octet {
 namespace {
@@ -26,10 +27,9 @@ std::function<void(const TokenizeProgress&)> tokenize_painter(const GlobalOption
   return [](const TokenizeProgress& now) {
     clear_line();
     if (now.is_done) return;
-    constexpr double kMega = 1e6;
-    write_err(fmt::format("tokenizing {}: {:.1f} of {:.1f} MB, {} tokens", printable(now.name),
-                          static_cast<double>(now.n_bytes) / kMega,
-                          static_cast<double>(now.n_bytes_in_all) / kMega, now.n_tokens));
+    write_err(fmt::format("tokenizing {}: {} of {}, {} tokens", printable(now.name),
+                          bytes_text(static_cast<double>(now.n_bytes)),
+                          bytes_text(static_cast<double>(now.n_bytes_in_all)), now.n_tokens));
   };
 }
 

@@ -52,7 +52,18 @@ PtqOptions options_of(const PtqFlags& flags) {
   return checked(options);
 }
 
-Table layer_table(const PtqResult& result) {
+// Of one row there is no standard error.
+std::string figure_text(double value) {
+  return std::isnan(value) ? "-" : fmt::format("{:.6f}", value);
+}
+
+// Decibels of an error; none where a value is exact, or where there is no signal.
+std::string snr_text(double decibels, const GlobalOptions& options) {
+  if (decibels >= kMostDecibels) return options.json ? "-" : "exact";
+  return decibels <= -kMostDecibels ? "-" : fmt::format("{:.2f}", decibels);
+}
+
+Table layer_table(const PtqResult& result, const GlobalOptions& options) {
   const auto optional = [](const std::optional<double>& x) {
     return x ? fmt::format("{:.6g}", *x) : std::string("-");
   };
@@ -65,16 +76,16 @@ Table layer_table(const PtqResult& result) {
     const bool is_sum = r.weight_scale_max == 0;
     const auto of_weight = [&](std::string text) { return is_sum ? "-" : text; };
     const std::string scale =
-        r.weight_scale_min == r.weight_scale_max
-            ? fmt::format("{:.6g}", r.weight_scale_min)
-            : fmt::format("{:.3g}..{:.3g}", r.weight_scale_min, r.weight_scale_max);
-    table.rows.push_back(
-        {r.name, of_weight(scale), optional(r.input_scale), optional(r.alpha),
-         of_weight(fmt::format("{:.4g}", r.weight.mse)),
-         of_weight(fmt::format("{:.2f}", r.weight.snr_db())), of_weight(percent(r.weight.clipped)),
-         of_weight(percent(r.weight.flushed)), fmt::format("{:.4g}", r.input.mse),
-         fmt::format("{:.2f}", r.input.snr_db()), percent(r.input.clipped),
-         percent(r.input.flushed), of_weight(fmt::format("{:.2f}", r.output_snr_db))});
+        r.weight_scale_min == r.weight_scale_max ? fmt::format("{:.6g}", r.weight_scale_min)
+        : options.json ? fmt::format("[{:.3g}, {:.3g}]", r.weight_scale_min, r.weight_scale_max)
+                       : fmt::format("{:.3g}..{:.3g}", r.weight_scale_min, r.weight_scale_max);
+    table.rows.push_back({r.name, of_weight(scale), optional(r.input_scale), optional(r.alpha),
+                          of_weight(fmt::format("{:.4g}", r.weight.mse)),
+                          of_weight(snr_text(r.weight.snr_db(), options)),
+                          of_weight(percent(r.weight.clipped)),
+                          of_weight(percent(r.weight.flushed)), fmt::format("{:.4g}", r.input.mse),
+                          snr_text(r.input.snr_db(), options), percent(r.input.clipped),
+                          percent(r.input.flushed), of_weight(snr_text(r.output_snr_db, options))});
   }
   return table;
 }
@@ -103,7 +114,7 @@ void add_figures(PtqSession& session, const PtqRequest& request, const PtqFigure
         {"after", paired.after},       {"after_se", paired.after_error},
         {"change", paired.difference}, {"change_se", paired.difference_error}};
     for (const auto& [what, value] : values)
-      add(fmt::format("{}_{}", before.all[i].name, what), fmt::format("{:.6f}", value));
+      add(fmt::format("{}_{}", before.all[i].name, what), figure_text(value));
   }
   for (size_t i = 0; i < before.whole.size(); ++i) {
     const auto& [name, value] = before.whole[i];
@@ -117,7 +128,9 @@ void add_figures(PtqSession& session, const PtqRequest& request, const PtqFigure
     add("perplexity_before", fmt::format("{:.4f}", std::exp(nll.before)));
     add("perplexity_after", fmt::format("{:.4f}", std::exp(nll.after)));
     add("perplexity_change_%", fmt::format("{:.3f}", 100 * (ratio - 1)));
-    add("perplexity_change_se_%", fmt::format("{:.3f}", 100 * ratio * nll.difference_error));
+    add("perplexity_change_se_%", std::isnan(nll.difference_error)
+                                      ? "-"
+                                      : fmt::format("{:.3f}", 100 * ratio * nll.difference_error));
   }
   if (table.columns.empty()) table.columns = line.columns;
   table.rows.push_back(line.rows.front());
@@ -204,7 +217,7 @@ void run_ptq(const PtqFlags& flags, const CLI::App& command, const GlobalOptions
     const PtqResult result = quantize(session, request);
     log.info("{}: {} bytes of tensors, layout {}", request.out, result.n_bytes,
              layout_word(result.layout));
-    layers.push_back(layer_table(result));
+    layers.push_back(layer_table(result, options));
     if (before) add_figures(session, request, *before, figures);
   };
   if (!sweeps) {
@@ -271,7 +284,7 @@ void add_ptq_command(CLI::App& app, GlobalOptions& options) {
   ptq->add_option("--damping", f.options.damping, "gptq: share of the Hessian's mean diagonal");
   ptq->add_option("--dequantize", f.dequantize, "write weights in this dtype, for other programs")
       ->check(one_of({"bf16"}));
-  ptq->add_option("--split-on", f.data.split_on,
+  ptq->add_option("--split-on,--separator", f.data.split_on,
                   "text between documents; each is then evaluated on its own");
   ptq->add_option("--max-tokens", f.data.eval_tokens, "tokens of a text to evaluate on; 0: all")
       ->check(CLI::NonNegativeNumber);

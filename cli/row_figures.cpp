@@ -74,10 +74,12 @@ Table table_of(const std::vector<OrderedJson>& lines) {
     std::vector<std::string>& cells = table.rows.emplace_back();
     for (const std::string& column : table.columns) {
       const bool is_text = line.contains(column) && line[column].is_string();
-      cells.push_back(!line.contains(column) ? ""
-                      : is_text              ? line[column].get<std::string>()
-                      : line[column].is_number_integer()
-                          ? line[column].dump()
+      cells.push_back(!line.contains(column)             ? ""
+                      : is_text                          ? line[column].get<std::string>()
+                      : line[column].is_number_integer() ? line[column].dump()
+                      // The standard error of one row.
+                      : std::isnan(line[column].get<double>())
+                          ? "-"
                           : fmt::format("{:.6f}", line[column].get<double>()));
     }
   }

@@ -175,7 +175,7 @@ void add_tokenize_command(CLI::App& app, GlobalOptions& options) {
                      "neither add nor remove the special tokens around a text");
   tokenize->add_option("files", flags->files, "text, JSON lines (.gz, .xz, .zst), and folders");
   tokenize->add_option("--out", flags->out, "folder for shards of the files; goes on where it was");
-  tokenize->add_option("--separator", flags->separator,
+  tokenize->add_option("--separator,--split-on", flags->separator,
                        "text between the documents of a file; without it a file is a document");
   tokenize->add_option("--text-key", flags->text_key, "the text's key in JSON lines");
   tokenize

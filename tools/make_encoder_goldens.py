@@ -84,7 +84,8 @@ CASES |= {
     "llava_second": (LLAVA, {"vision_config": {**CLIP, "model_type": "siglip_vision_model"}, "vision_feature_layer": 2,
                             "text_config": {"model_type": "qwen3", **DECODER}, "image_token_index": 7}),
 }
-IDEFICS3 = "Idefics3ForConditionalGeneration"
+IDEFICS3, SMOLVLM = "Idefics3ForConditionalGeneration", "SmolVLMForConditionalGeneration"
+OF_PICTURES = (LLAVA, IDEFICS3, SMOLVLM)
 SQUARES = {"model_type": "idefics3_vision", "hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": 16,
            "patch_size": 4}
 CASES |= {
@@ -94,6 +95,8 @@ CASES |= {
                                                    "num_channels": 1}, "scale_factor": 4, "tie_word_embeddings": True, "image_token_id": 5,
                                  "text_config": {"model_type": "llama", "pad_token_id": 5, "tie_word_embeddings": True, **DECODER}, "pad_token_id": 2}),
 }
+CASES["smolvlm"] = (SMOLVLM, {"vision_config": {**SQUARES, "model_type": "smolvlm_vision", "patch_size": 2, "num_channels": 1}, "image_token_id": 6,
+                              "scale_factor": 4, "text_config": {"model_type": "llama", "pad_token_id": 5, **DECODER}, "pad_token_id": 2})
 TOWER = {"hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 8, "patch_size": 4}
 RAGGED = {**TOWER, "image_size": 10, "num_channels": 1, "layer_norm_eps": 1e-3}
 CASES |= {
@@ -177,13 +180,14 @@ def source_inputs(config, fields):
     return given, {"source": source, "source_length": lengths, "tokens": tokens, "positions": torch.arange(SEQ).repeat(BATCH, 1)}
 
 
+SQUARED = ("idefics3", "smolvlm")
 PICTURES, PICTURE_SEQ = (0, 1, 3), 20  # of each row, and tokens of one
 
 
 def picture_inputs(config):
     vision, image = config.vision_config, config.image_token_id
     n_rows = (vision.image_size // vision.patch_size) ** 2 + (vision.model_type == "clip_vision_model")
-    n_rows = n_rows // config.scale_factor**2 if config.model_type == "idefics3" else n_rows - (config.vision_feature_select_strategy == "default")
+    n_rows = n_rows // config.scale_factor**2 if config.model_type in SQUARED else n_rows - (config.vision_feature_select_strategy == "default")
     tokens = torch.randint(0, config.text_config.vocab_size, (BATCH, PICTURE_SEQ))
     tokens[tokens == image] = 1
     merged = torch.arange(BATCH * PICTURE_SEQ).reshape(BATCH, PICTURE_SEQ)
@@ -194,7 +198,7 @@ def picture_inputs(config):
             places = slice(1 + i * (n_rows + 1), 1 + i * (n_rows + 1) + n_rows)
             tokens[row, places] = image
             merged[row, places] = BATCH * PICTURE_SEQ + (row * max(PICTURES) + i) * n_rows + torch.arange(n_rows)
-    seen = pictures if config.model_type == "idefics3" else torch.cat([pictures[row, :n] for row, n in enumerate(PICTURES)])
+    seen = pictures if config.model_type in SQUARED else torch.cat([pictures[row, :n] for row, n in enumerate(PICTURES)])
     positions = torch.arange(PICTURE_SEQ).repeat(BATCH, 1)
     return {"input_ids": tokens, "pixel_values": seen}, {"tokens": tokens, "positions": positions, "merged_rows": merged, "pictures": pictures}
 
@@ -249,10 +253,10 @@ def make(name):
     if name.endswith("_untied"):  # transformers 5 ties the head, unless a file holds one of its own
         model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.lm_head.weight))
     seen = fields if "image_size" in fields else fields.get("vision_config", {})
-    if "image_size" in seen and architecture not in (LLAVA, IDEFICS3):
+    if "image_size" in seen and architecture not in OF_PICTURES:
         pixels = torch.randn(BATCH, seen.get("num_channels", 3), seen["image_size"], seen["image_size"])
         given, inputs = {"pixel_values": pixels}, {"pixels": pixels}
-    elif architecture in (LLAVA, IDEFICS3):
+    elif architecture in OF_PICTURES:
         given, inputs = picture_inputs(config)
     elif getattr(config, "is_encoder_decoder", False):
         given, inputs = source_inputs(config, fields)
@@ -289,7 +293,7 @@ def make(name):
     if name.endswith("_untied"):  # as the public files say it
         described["tie_word_embeddings"] = False
     meta = {"config": json.dumps(described), "batch": str(BATCH),
-            "seq": str(PICTURE_SEQ if architecture in (LLAVA, IDEFICS3) else SEQ)}
+            "seq": str(PICTURE_SEQ if architecture in OF_PICTURES else SEQ)}
     return {key: value.detach().clone().contiguous() for key, value in tensors.items()}, meta
 
 

@@ -66,8 +66,8 @@ struct TrainingStep {
 // Results of a run that is over.
 struct TrainingResult {
   int64_t step = 0;  // the last one done
-  // Mean over the last steps of this process, at most 20. Of a run that was finished before, the
-  // last step's, as metrics.jsonl has it; a NaN where that has none.
+  // Mean of the run's last 20 finite losses, of steps before a resume too, as metrics.jsonl has
+  // them; a NaN where there is none.
   double train_loss = 0;
   std::optional<double> val_loss;  // of the last evaluation
   int64_t best_step = 0;           // of the lowest validation loss; 0: there was none

@@ -197,7 +197,7 @@ def llama_server(file: Path, n_ctx: int):
 def llama_cpp(file: Path) -> Verdict:
     """The file itself, and the most probable tokens behind each beginning of the digest's rows."""
     name = "llama.cpp"
-    if file.suffix != ".gguf":
+    if file.suffix.lower() != ".gguf":
         return Verdict(name, "skipped", ["no GGUF file"])
     digest = read_digest(file.with_name(f"{file.name}.{DIGEST}"))
     try:
@@ -282,7 +282,7 @@ def check(folder, judges=None) -> list[Verdict]:
     if judges is not None and (not isinstance(judges, (list, tuple)) or not judges or any(name not in tuple(JUDGES) for name in judges)):
         raise BadFolder(f"[check_folder] judges: expected a list of {', '.join(JUDGES)}, got {judges!r}")
     folder = Path(folder)
-    if folder.suffix == ".gguf":
+    if folder.suffix.lower() == ".gguf":
         if not folder.is_file():
             raise BadFolder(f"[check_folder] {folder}: expected a GGUF file, got none")
         return [llama_cpp(folder) if name == "llama.cpp" else Verdict(name, "skipped", ["a GGUF file"]) for name in judges or ["llama.cpp"]]

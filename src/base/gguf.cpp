@@ -19,6 +19,14 @@ constexpr uint64_t kMaxHeader = 1ull << 30;  // bytes
 
 }  // namespace
 
+bool is_gguf_name(std::string_view path) {
+  constexpr std::string_view kEnding = ".gguf";
+  const std::string_view end = path.substr(path.size() - std::min(path.size(), kEnding.size()));
+  return std::ranges::equal(end, kEnding, [](char got, char small) {
+    return got == small || (small != '.' && got == small - 'a' + 'A');
+  });
+}
+
 class GgufHeader::Cursor {
  public:
   Cursor(std::string_view bytes, const GgufHeader& header)

@@ -15,6 +15,9 @@
 
 namespace octet {
 
+// True if a name ends with .gguf, in small or capital letters.
+bool is_gguf_name(std::string_view path);
+
 enum class GgufType : uint32_t {
   u8 = 0,
   i8 = 1,

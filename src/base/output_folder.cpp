@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/error.h"
+#include "base/gguf.h"
 
 namespace octet {
 namespace {
@@ -15,7 +16,7 @@ constexpr std::array<std::string_view, 7> kMarks = {
 
 bool is_mark(std::string_view name) {
   return std::ranges::find(kMarks, name) != kMarks.end() || name.ends_with(".safetensors") ||
-         name.ends_with(".gguf");
+         is_gguf_name(name);
 }
 
 }  // namespace

@@ -225,13 +225,9 @@ void check_written(const LoadedConfig& loaded, const std::string& name) {
   const std::string sampling = text_of(config, "data.sampling");
   const bool sampling_agrees = !order || !is_written(loaded.source, "data.shuffle") ||
                                config.data.shuffle == (order != WindowOrder::sequential);
-  const bool val_agrees = config.data.val.empty() || config.data.val_fraction == 0 ||
-                          !is_written(loaded.source, "data.val_fraction");
   check(loaded, name,
         {{"data.sampling", "data.shuffle", sampling_agrees,
           fmt::format("agreement with data.shuffle = {}", config.data.shuffle), sampling},
-         {"data.val_fraction", "data.val", val_agrees, "0 beside data.val",
-          fmt::to_string(config.data.val_fraction)},
          {"data.sampling", "data.chat.template",
           order != WindowOrder::random || config.data.chat.chat_template == "none",
           "shuffle or sequential for conversations", sampling},

@@ -8,6 +8,7 @@
 #include <map>
 #include <span>
 #include <sstream>
+#include <utility>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -244,7 +245,8 @@ void fit_warmup(LoadedConfig& loaded) {
       is_set(loaded.source, "train.steps") && !is_set(loaded.source, "optim.warmup");
   if (is_written(loaded.source, "optim.warmup") && !is_of_other_length) return;
   int64_t& warmup = loaded.config.optim.warmup;
-  warmup = fitted_warmup(warmup, loaded.config.train.steps);
+  const int64_t fitted = fitted_warmup(warmup, loaded.config.train.steps);
+  if (std::exchange(warmup, fitted) != fitted) loaded.source["optim.warmup"] = "derived";
 }
 
 // Who names a key of chat data has chat data.
@@ -263,6 +265,13 @@ void fit_default_boundaries(LoadedConfig& loaded) {
   DataConfig& data = loaded.config.data;
   const bool is_open = loaded.source["data.document_boundaries"] == "default";
   if (data.pack && is_open) data.document_boundaries = DocumentBoundaries::isolate;
+}
+
+// Validation data of their own leave the training data whole.
+void fit_default_fraction(LoadedConfig& loaded) {
+  DataConfig& data = loaded.config.data;
+  const bool is_open = loaded.source["data.val_fraction"] == "default";
+  if (!data.val.empty() && is_open) data.val_fraction = 0;
 }
 
 void fit_norm_eps(LoadedConfig& loaded) {
@@ -302,6 +311,7 @@ LoadedConfig parse_config(const std::string& text, const std::string& name,
   fit_warmup(loaded);
   fit_default_template(loaded);
   fit_default_boundaries(loaded);
+  fit_default_fraction(loaded);
   fit_norm_eps(loaded);
   resolve(loaded.config);
   check_resolved(loaded, name);
@@ -384,7 +394,6 @@ void resolve(RunConfig& config) {
   if (!data.sampling)
     data.sampling = data.shuffle ? WindowOrder::shuffled : WindowOrder::sequential;
   data.shuffle = data.sampling != WindowOrder::sequential;
-  if (!data.val.empty()) data.val_fraction = 0;
 }
 
 }  // namespace octet

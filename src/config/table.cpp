@@ -163,7 +163,8 @@ constexpr ConfigRow kDataRows[] = {
     {"data.source_prefix", same, OCTET_FIELD(data.source_prefix), any(), "",
      "models that translate: text before each source, `translate English to German: ` for example"},
     {"data.val_fraction", same, OCTET_FIELD(data.val_fraction), within(0, 0.5), "",
-     "share of the end of the training data kept for validation; only without data.val"},
+     "share of the end of the training data that is not trained on: the validation data, or with "
+     "data.val nothing (there 0 unless said)"},
     {"data.tokenizer", open, OCTET_FIELD(data.tokenizer), any(), "",
      "`bytes`, or a tokenizer file"},
     {"data.token_bytes", open, OCTET_FIELD(data.token_bytes), one_of(token_byte_names),

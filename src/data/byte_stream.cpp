@@ -163,7 +163,7 @@ std::unique_ptr<ByteStream> open_stream(std::unique_ptr<FileReader> file) {
   if (is_bzip2(magic)) return std::make_unique<PackedStream<Bzip2>>(std::move(stream));
   if (magic.starts_with("\x28\xB5\x2F\xFD"))
     return std::make_unique<PackedStream<Zstd>>(std::move(stream));
-  if (const std::string path = stream->path(); unpacked_name(path) != path) {
+  if (const std::string path = stream->path(); unpacked_name(path).size() < path.size()) {
     throw Error(ErrorCode::bad_data, "[data] {}: expected packed data, as its name says, got other",
                 path);
   }
@@ -186,10 +186,12 @@ std::optional<std::string> read_unpacked(std::unique_ptr<FileReader> file, uint6
 }
 
 std::string unpacked_name(const std::string& path) {
+  std::string name = path;
+  for (char& ch : name) ch = ch >= 'A' && ch <= 'Z' ? static_cast<char>(ch + 'a' - 'A') : ch;
   for (const std::string_view ending : {".gz", ".bz2", ".xz", ".zst"}) {
-    if (path.ends_with(ending)) return path.substr(0, path.size() - ending.size());
+    if (name.ends_with(ending)) return name.substr(0, name.size() - ending.size());
   }
-  return path;
+  return name;
 }
 
 }  // namespace octet

@@ -28,7 +28,7 @@ std::unique_ptr<ByteStream> open_stream(const Files& files, const std::string& p
 // All of it; nothing where it is more than max_bytes.
 std::optional<std::string> read_unpacked(std::unique_ptr<FileReader> file, uint64_t max_bytes);
 
-// The name without .gz, .bz2, .xz, .zst.
+// The name in small letters without .gz, .bz2, .xz, .zst: what its ending says of the data.
 std::string unpacked_name(const std::string& path);
 
 }  // namespace octet

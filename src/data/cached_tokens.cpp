@@ -9,7 +9,8 @@
 namespace octet {
 namespace {
 
-constexpr uint64_t kCacheMagic = 0x314E4B544354434F;  // "OCTCTKN1"
+constexpr uint64_t kCacheMagic = 0x324E4B544354434F;    // "OCTCTKN2"
+constexpr uint64_t kEarlierMagic = 0x314E4B544354434F;  // "OCTCTKN1", with names in identities
 constexpr size_t kPieceBytes = 1 << 20;
 
 struct Trailer {
@@ -17,7 +18,7 @@ struct Trailer {
   uint64_t key = 0;
   uint64_t width = 0;
   uint64_t n_tokens = 0, n_documents = 0, n_texts = 0;
-  uint64_t identity = 0;  // XXH64 of name, tokens and starts
+  uint64_t identity = 0;  // XXH64 of tokens and starts
   uint64_t check = 0;     // of the fields before
 };
 static_assert(sizeof(Trailer) == 64);
@@ -59,6 +60,7 @@ Trailer read_trailer(const FileReader& file) {
   if (n_bytes < sizeof(trailer)) fail("it is cut short");
   file.read_at(n_bytes - sizeof(trailer), std::as_writable_bytes(std::span(&trailer, 1)));
   const uint64_t n_data = n_bytes - sizeof(trailer);
+  if (trailer.magic == kEarlierMagic) fail("it is of an earlier version");
   const bool is_sound =
       trailer.magic == kCacheMagic && trailer.check == check_of(trailer) && trailer.width >= 1 &&
       trailer.width <= 4 && trailer.n_tokens <= n_data / trailer.width &&
@@ -70,14 +72,13 @@ Trailer read_trailer(const FileReader& file) {
 
 }  // namespace
 
-CachedText open_cached_tokens(const Files& files, const std::string& path, const std::string& name,
+CachedText open_cached_tokens(const Files& files, const std::string& path,
                               const CachedTokensHeader& expected) {
   auto file = files.open(path);
   const Trailer trailer = read_trailer(*file);
   if (trailer.key != expected.key) fail("the text has changed since");
   if (trailer.width != static_cast<uint64_t>(expected.width)) fail("it is damaged");
   Xxh64 identity;
-  identity.update(name);
   const uint64_t n_data = file->size() - sizeof(trailer);
   std::vector<std::byte> piece;
   for (uint64_t at = 0; at < n_data; at += piece.size()) {
@@ -99,10 +100,8 @@ CachedText open_cached_tokens(const Files& files, const std::string& path, const
 }
 
 CachedTokensWriter::CachedTokensWriter(Files& files, const std::string& path,
-                                       const std::string& name, const CachedTokensHeader& header)
-    : header_(header), file_(files, path) {
-  identity_.update(name);
-}
+                                       const CachedTokensHeader& header)
+    : header_(header), file_(files, path) {}
 
 void CachedTokensWriter::add_document(std::span<const int32_t> ids) {
   append_narrow(ids, static_cast<size_t>(header_.width), buffer_);

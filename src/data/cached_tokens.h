@@ -20,13 +20,12 @@ struct CachedTokensHeader {
 };
 
 // Reads all of the file once. Throws Error{bad_data} where it is damaged or made of other content.
-CachedText open_cached_tokens(const Files& files, const std::string& path, const std::string& name,
+CachedText open_cached_tokens(const Files& files, const std::string& path,
                               const CachedTokensHeader& expected);
 
 class CachedTokensWriter {
  public:
-  CachedTokensWriter(Files& files, const std::string& path, const std::string& name,
-                     const CachedTokensHeader& header);
+  CachedTokensWriter(Files& files, const std::string& path, const CachedTokensHeader& header);
   void add_document(std::span<const int32_t> ids);
   int64_t n_tokens() const { return n_tokens_; }
   void close(int64_t n_texts);  // in place, whole and on the medium

@@ -106,7 +106,7 @@ class Opener {
                   "[data] '{}': expected UTF-8 text, .gz, .xz, .zst, .npy or .bin, got other data",
                   path);
     }
-    TextBuilder builder(file_name(path), tokenizer_, options_.document_end);
+    TextBuilder builder(tokenizer_, options_.document_end);
     add_text(builder, without_byte_order_mark(text));
     sources.push_back(builder.build());
   }
@@ -124,7 +124,7 @@ class Opener {
   }
 
   CachedText texts_in_memory(const TextInput& input, std::vector<std::string>& problems) {
-    TextBuilder builder(file_name(input.path), tokenizer_, options_.document_end);
+    TextBuilder builder(tokenizer_, options_.document_end);
     CachedText texts;
     for (const std::string& path : input.files) {
       const std::optional<std::string> text = text_of_folder(path, problems);
@@ -254,13 +254,9 @@ Dataset open_dataset(const Files& files, const DatasetOptions& options,
   Dataset dataset;
   dataset.train = opener.open(options.train);
   const int64_t n = dataset.train.n_tokens();
-  if (!options.val.empty()) {
-    dataset.val = opener.open(options.val);
-  } else {
-    const int64_t cut = held_out_start(dataset.train, options.val_fraction, options.hold_out);
-    dataset.val = dataset.train.slice(cut, n);
-    dataset.train = dataset.train.slice(0, cut);
-  }
+  const int64_t cut = held_out_start(dataset.train, options.val_fraction, options.hold_out);
+  dataset.val = options.val.empty() ? dataset.train.slice(cut, n) : opener.open(options.val);
+  dataset.train = dataset.train.slice(0, cut);
   if (dataset.train.n_tokens() < 2) {
     throw Error(ErrorCode::bad_data, "[data] expected at least 2 tokens, got {} of {} in {}",
                 dataset.train.n_tokens(), n, quoted(options.train));

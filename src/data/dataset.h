@@ -32,8 +32,8 @@ class PreferenceRows;
 
 struct DatasetOptions {
   std::vector<std::string> train = {};
-  std::vector<std::string> val = {};  // empty: the end of train is held out
-  double val_fraction = 0.1;          // how much of it; of the tokens, from 0 (none) to below 1
+  std::vector<std::string> val = {};  // empty: the end of train that is held out
+  double val_fraction = 0.1;          // how much of it, also beside val; from 0 (none) to below 1
   HoldOut hold_out = HoldOut::tokens;
   std::string document_separator = {};  // "<|endoftext|>": parts are stripped of white space;
                                         // empty: a file is a document

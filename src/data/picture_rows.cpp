@@ -169,7 +169,7 @@ class PictureRowSource : public RowSource {
     for (const auto& [place, pictures] : records_) {
       for (const ChatPicture& picture : pictures) {
         const std::string path = picture.path.empty() ? "" : path_of(picture, place);
-        hash.update_sized(path);
+        hash.update_sized(file_name(path));
         hash.update_sized(picture.bytes);
         hash.add(path.empty() ? uint64_t{0} : files_.size(path));
       }

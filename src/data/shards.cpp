@@ -61,13 +61,12 @@ class ShardSource : public TokenSource {
 
   int64_t n_tokens() const override { return layout_.n_tokens; }
 
-  // Name, size and both ends: reading terabytes to notice a change inside would cost more than it
+  // Size and both ends: reading terabytes to notice a change inside would cost more than it
   // gains.
   uint64_t identity() const override {
     constexpr uint64_t kEnd = 1 << 16;
     const auto file = files_.open(path_);
     Xxh64 hash;
-    hash.update(file_name(path_));
     const uint64_t n_bytes = file->size();
     hash.add(n_bytes);
     std::vector<std::byte> part(std::min(kEnd, n_bytes));

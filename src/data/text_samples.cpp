@@ -43,7 +43,6 @@ class PieceFinder {
       if (options_.too_long == TooLong::truncate) n_parts = 1;
       const int64_t n_kept = std::min(n, static_cast<int64_t>(n_parts) * options_.seq + 1);
       pieces_.n_lost_tokens += n_parts == 0 ? n : n - n_kept;
-      pieces_.n_dropped += n_parts == 0 ? 1 : 0;
     }
     for (size_t part = 0; part < n_parts; ++part) {
       const int64_t first = static_cast<int64_t>(part) * options_.seq;
@@ -51,7 +50,8 @@ class PieceFinder {
         ++pieces_.n_without_labels;
         continue;
       }
-      pieces_.all.push_back({begin_ + first, std::min(n - first, options_.seq + 1)});
+      pieces_.all.push_back(
+          {begin_ + first, std::min(n - first, options_.seq + 1), pieces_.n_documents - 1});
     }
   }
 
@@ -111,7 +111,7 @@ class TextSamples : public RowSource {
                           enum_name(options_.too_long), pieces_->n_lost_tokens);
     }
     if (pieces_->n_without_labels > 0)
-      text += fmt::format("; {} hold nothing to train", pieces_->n_without_labels);
+      text += fmt::format("; {} parts hold nothing to train", pieces_->n_without_labels);
     return text;
   }
 
@@ -180,6 +180,14 @@ class TextSamples : public RowSource {
   std::vector<InputSpec> inputs_;
 };
 
+// How many of the pieces are read until they hold so many tokens.
+size_t n_evaluated(const Pieces& pieces, int64_t max_tokens) {
+  int64_t n_tokens = 0;
+  size_t n = 0;
+  while (n < pieces.all.size() && n_tokens < max_tokens) n_tokens += pieces.all[n++].n;
+  return n;
+}
+
 }  // namespace
 
 Pieces find_pieces(const TokenStream& stream, const RowOptions& options) {
@@ -224,14 +232,23 @@ std::shared_ptr<const RowSource> evaluation_text(const TokenStream& stream,
   if (options.packing == Packing::none)
     return std::make_shared<TextSamples>(start, options, std::nullopt);
   Pieces pieces = find_pieces(stream, options);
-  int64_t n_tokens = 0;
-  size_t n = 0;
-  while (n < pieces.all.size() && n_tokens < max_tokens) n_tokens += pieces.all[n++].n;
-  pieces.all.resize(n);
+  pieces.all.resize(n_evaluated(pieces, max_tokens));
   std::ranges::stable_sort(pieces.all, {}, [&](const Piece& piece) {
     return std::ranges::lower_bound(options.lengths, piece.places()) - options.lengths.begin();
   });
   return document_samples(stream.slice(0, stream.n_tokens()), options, std::move(pieces));
+}
+
+EvaluatedDocuments evaluated_documents(const TokenStream& stream, const RowOptions& options,
+                                       int64_t max_tokens) {
+  const Pieces pieces = find_pieces(stream, options);
+  const size_t n = n_evaluated(pieces, max_tokens);
+  EvaluatedDocuments result{.n_all = pieces.n_documents};
+  for (size_t i = 0; i < n; ++i)
+    result.n += i == 0 || pieces.all[i].document != pieces.all[i - 1].document ? 1 : 0;
+  result.is_all =
+      n == pieces.all.size() && pieces.n_lost_tokens == 0 && pieces.n_without_labels == 0;
+  return result;
 }
 
 }  // namespace octet

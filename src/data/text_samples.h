@@ -23,8 +23,9 @@ namespace octet {
 
 // A document, a part of one, or a window.
 struct Piece {
-  int64_t first = 0;  // in the stream
-  int64_t n = 0;      // tokens
+  int64_t first = 0;     // in the stream
+  int64_t n = 0;         // tokens
+  int64_t document = 0;  // that it is of
   int64_t places() const { return n - 1; }
 };
 
@@ -35,11 +36,7 @@ struct Pieces {
   int64_t n_too_long = 0;        // documents
   int64_t n_lost_tokens = 0;     // of them, that are in no piece
   int64_t n_without_labels = 0;  // pieces that are left out
-  int64_t n_dropped = 0;         // documents that are too long, and in no piece
   int64_t longest = 0;           // tokens of a document
-  int64_t n_in_all() const {
-    return static_cast<int64_t>(all.size()) + n_without_labels + n_dropped;
-  }
 };
 Pieces find_pieces(const TokenStream& stream, const RowOptions& options);
 
@@ -56,5 +53,13 @@ std::shared_ptr<const RowSource> document_samples(const TokenStream& stream,
 // many, where rows come in several lengths those of each length in order, the shortest first.
 std::shared_ptr<const RowSource> evaluation_text(const TokenStream& stream,
                                                  const RowOptions& options, int64_t max_tokens);
+
+// What evaluation_text() reads of packed documents with these arguments.
+struct EvaluatedDocuments {
+  int64_t n = 0, n_all = 0;  // documents; of some of the n a part alone
+  bool is_all = true;        // each token of all documents
+};
+EvaluatedDocuments evaluated_documents(const TokenStream& stream, const RowOptions& options,
+                                       int64_t max_tokens);
 
 }  // namespace octet

@@ -214,7 +214,7 @@ CachedText TokenCache::open(const TextInput& input) {
                                        .width = token_bytes(tokenizer_.vocab_size())};
   if (files_.exists(path)) {
     try {
-      return open_cached_tokens(files_, path, progress.name, expected);
+      return open_cached_tokens(files_, path, expected);
     } catch (const Error& error) {
       options_.log.warning("[data] {} is made again: {}", path, error.what());
     }
@@ -224,7 +224,7 @@ CachedText TokenCache::open(const TextInput& input) {
   }
   files_.create_directories(options_.folder);
   remove_left_overs(files_, options_.folder, file_name(path));
-  CachedTokensWriter writer(files_, path, progress.name, expected);
+  CachedTokensWriter writer(files_, path, expected);
   TextReader reader(files_, input, options_);
   ThreadPool pool(options_.threads);
   std::vector<WordCache> words(static_cast<size_t>(pool.n_threads()));
@@ -249,7 +249,7 @@ CachedText TokenCache::open(const TextInput& input) {
   writer.close(reader.n_texts());
   options_.log.info("[data] {}: {} tokens of {} bytes of text, kept in {}", input.path,
                     progress.n_tokens, progress.n_bytes, path);
-  return open_cached_tokens(files_, path, progress.name, expected);
+  return open_cached_tokens(files_, path, expected);
 }
 
 }  // namespace octet

@@ -12,11 +12,9 @@ namespace {
 
 class TextSource : public TokenSource {
  public:
-  TextSource(std::string_view name, std::vector<std::byte> tokens, std::vector<int64_t> starts,
-             size_t width)
+  TextSource(std::vector<std::byte> tokens, std::vector<int64_t> starts, size_t width)
       : tokens_(std::move(tokens)), starts_(std::move(starts)), width_(width) {
     Xxh64 hash;
-    hash.update(name);
     hash.update(tokens_);
     hash.update(starts_);
     identity_ = hash.digest();
@@ -80,9 +78,8 @@ void widen_tokens(const std::byte* narrow, size_t width, std::span<int32_t> toke
   }
 }
 
-TextBuilder::TextBuilder(std::string name, const Tokenizer& tokenizer, DocumentEnd end)
-    : name_(std::move(name)),
-      tokenizer_(tokenizer),
+TextBuilder::TextBuilder(const Tokenizer& tokenizer, DocumentEnd end)
+    : tokenizer_(tokenizer),
       end_(end),
       width_(static_cast<size_t>(token_bytes(tokenizer.vocab_size()))) {}
 
@@ -95,7 +92,7 @@ void TextBuilder::add_document(std::string_view text) {
 }
 
 std::shared_ptr<const TokenSource> TextBuilder::build() {
-  return std::make_shared<TextSource>(name_, std::move(tokens_), std::move(starts_), width_);
+  return std::make_shared<TextSource>(std::move(tokens_), std::move(starts_), width_);
 }
 
 TokenStream::TokenStream(std::vector<std::shared_ptr<const TokenSource>> sources)

@@ -29,7 +29,7 @@ class TokenSource {
   // Fills tokens[i] with token first + i, and flags[i] with its TokenFlags. Both spans have the
   // same length, within the source.
   virtual void read(int64_t first, std::span<int32_t> tokens, std::span<uint8_t> flags) const = 0;
-  virtual uint64_t identity() const = 0;  // changes with the content
+  virtual uint64_t identity() const = 0;  // of the content, whatever its file is called
 };
 
 // Sources of one weight, up to where others begin: how often an epoch reads them.
@@ -102,13 +102,12 @@ void widen_tokens(const std::byte* narrow, size_t width, std::span<int32_t> toke
 // vocabulary allows.
 class TextBuilder {
  public:
-  TextBuilder(std::string name, const Tokenizer& tokenizer, DocumentEnd end = DocumentEnd::eos);
+  explicit TextBuilder(const Tokenizer& tokenizer, DocumentEnd end = DocumentEnd::eos);
   // Adds one document as append_document does. Empty text adds nothing.
   void add_document(std::string_view text);
   std::shared_ptr<const TokenSource> build();
 
  private:
-  std::string name_;
   const Tokenizer& tokenizer_;
   DocumentEnd end_;
   std::vector<std::byte> tokens_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <tuple>
 
 #include "base/error.h"
@@ -69,7 +70,9 @@ NllSum sum_rows(const Batch& batch, const std::vector<float>& nll, int64_t first
   return total;
 }
 
-// A mean of all tokens as a ratio of sums over rows, and its error (delta method).
+constexpr double kNoError = std::numeric_limits<double>::quiet_NaN();
+
+// A mean of all tokens as a ratio of sums over rows, and its error (delta method); NaN of one row.
 std::pair<double, double> mean_and_error(std::span<const NllSum> rows) {
   NllSum total;
   for (const NllSum& row : rows) total.add(row);
@@ -79,7 +82,7 @@ std::pair<double, double> mean_and_error(std::span<const NllSum> rows) {
     const double rest = row.sum - mean * static_cast<double>(row.n_tokens);
     squares += rest * rest;
   }
-  if (rows.size() < 2 || total.n_tokens == 0) return {mean, 0};
+  if (rows.size() < 2 || total.n_tokens == 0) return {mean, kNoError};
   return {mean, std::sqrt(squares * n_rows / (n_rows - 1)) / static_cast<double>(total.n_tokens)};
 }
 

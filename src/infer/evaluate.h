@@ -74,7 +74,8 @@ using EvaluateOfLength = std::function<BoundPlan&(int64_t length)>;
 std::vector<NllSum> row_nll(const EvaluateOfLength& evaluate, const EvalRows& rows, int64_t batch);
 std::vector<NllSum> row_nll(BoundPlan& evaluate, const EvalRows& rows, int64_t batch);
 
-// Two models on the same rows: means over all tokens, and their standard errors over the rows.
+// Two models on the same rows: means over all tokens, and their standard errors over the rows, NaN
+// of one row, which tells of none.
 // The difference's is of the rows' differences, which what is hard in both does not enter.
 struct PairedNll {
   double before = 0, after = 0, difference = 0;

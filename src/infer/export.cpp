@@ -6,6 +6,7 @@
 #include <span>
 
 #include "base/error.h"
+#include "base/gguf.h"
 #include "base/json.h"
 #include "base/named_enum.h"
 #include "infer/add_tokens.h"
@@ -187,7 +188,7 @@ std::optional<std::string> partial_blocks_warning(std::string_view op, const std
 }
 
 void take_export_folder(Files& files, const std::string& folder) {
-  if (folder.ends_with(".gguf")) {
+  if (is_gguf_name(folder)) {
     throw Error(ErrorCode::invalid_argument,
                 "[convert] '{}': expected a folder to write, got the name of a GGUF file, which "
                 "`octet convert` makes of a run or a model folder",

@@ -2,6 +2,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/gguf.h"
 #include "base/json.h"
 #include "infer/export.h"
 #include "infer/export_tokenizer.h"

@@ -80,9 +80,13 @@ std::vector<float> llama3_divisors(const ModelSpec& spec) {
   return divisors;
 }
 
-bool set_llama3_scaling(std::span<const float> divisors, ModelSpec& spec) {
-  constexpr float kTolerance = 1e-5f;                           // of sums in f32
-  if (std::ssize(divisors) != spec.head_dim / 2) return false;  // a width that no file vouches for
+std::string set_llama3_scaling(std::span<const float> divisors, ModelSpec& spec) {
+  constexpr float kTolerance = 1e-5f;  // of sums in f32
+  const int64_t n = spec.head_dim / 2;
+  // A width that no file vouches for.
+  if (std::ssize(divisors) != n)
+    return fmt::format("expected {} divisors, one for two columns of a head, got {}", n,
+                       divisors.size());
   ModelSpec scaled = spec;
   scaled.rope_scaling = RopeScaling::llama3;
   scaled.rope_factor = static_cast<double>(*std::ranges::max_element(divisors));
@@ -94,9 +98,14 @@ bool set_llama3_scaling(std::span<const float> divisors, ModelSpec& spec) {
     const auto is_near = [](float x, float y) { return std::fabs(x - y) <= kTolerance * y; };
     if (!std::ranges::equal(divisors, expected, is_near)) continue;
     spec = scaled;
-    return true;
+    return "";
   }
-  return false;
+  const auto [least, most] = std::ranges::minmax(divisors);
+  return fmt::format(
+      "expected {} divisors of Llama 3's scaling by {:g} (low_freq_factor 1, high_freq_factor 4, "
+      "original_max_position_embeddings a power of two from 1024 to 1048576), got others, from "
+      "{:g} to {:g}",
+      n, most, least, most);
 }
 
 }  // namespace octet

@@ -36,7 +36,8 @@ int64_t paired_width(const GgufArchitecture& architecture, const ModelSpec& spec
 inline constexpr const char* kGgufFrequencies = "rope_freqs.weight";
 std::vector<float> llama3_divisors(const ModelSpec& spec);
 // Sets rope_scaling to llama3 with the usual factors (low 1, high 4) and the first original length
-// from 1024 on, by powers of two, that gives these divisors. False where none does.
-bool set_llama3_scaling(std::span<const float> divisors, ModelSpec& spec);
+// from 1024 on, by powers of two, that gives these divisors. Else what was expected and came; ""
+// where they are set.
+std::string set_llama3_scaling(std::span<const float> divisors, ModelSpec& spec);
 
 }  // namespace octet

@@ -113,8 +113,8 @@ void read_rope_scaling(const GgufHeader& header, std::span<const float> divisors
   }
   if (divisors.empty()) return;
   if (is_linear) header.bad("expected '{}' without '{}', got both", kGgufFrequencies, factor_key);
-  if (!set_llama3_scaling(divisors, spec))
-    header.bad("'{}': expected the divisors of Llama 3's scaling, got others", kGgufFrequencies);
+  if (const std::string problem = set_llama3_scaling(divisors, spec); !problem.empty())
+    header.bad("'{}': {}", kGgufFrequencies, problem);
 }
 
 // A field of a ModelSpec by the key that it is read from, for messages.

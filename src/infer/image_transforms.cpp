@@ -47,6 +47,7 @@ constexpr Processor kProcessors[] = {
     {"Siglip", kBicubic, true, false, 224, kHalves, kHalves},
     {"Llava", kBicubic, false, true, 224, kClipMean, kClipStd},
     {"Idefics3", kLanczos, true, false, 0, kHalves, kHalves, 0, true},
+    {"SmolVLM", kLanczos, true, false, 0, kHalves, kHalves, 0, true},
 };
 constexpr int64_t kLeastStretched = 384;
 constexpr const char* kCropShare = "crop_pct";

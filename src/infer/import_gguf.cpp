@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/gguf.h"
 #include "base/hash.h"
 #include "infer/export_tensors.h"
 #include "infer/gguf_architecture.h"
@@ -84,10 +85,6 @@ std::vector<float> frequency_divisors(const GgufReader& file) {
 }
 
 }  // namespace
-
-bool is_gguf_name(const std::string& path) {
-  return path.ends_with(".gguf");
-}
 
 namespace {
 

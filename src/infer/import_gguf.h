@@ -10,8 +10,6 @@
 
 namespace octet {
 
-bool is_gguf_name(const std::string& path);
-
 // Writes the folder as export_model does; `dtype` as_stored, bf16 or f32 (as_stored is f32). Every
 // key of the model is read, neutral, or refused by name; others get a warning each. What
 // the folder's readers refuse is refused before it is made, but for weights that are not finite.

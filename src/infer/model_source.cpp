@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/gguf.h"
 #include "base/json.h"
 #include "base/named_enum.h"
 #include "config/load.h"
@@ -289,7 +290,7 @@ ModelSource find_model_source(Files& files, const std::string& path, const Log& 
     tell_unused_quantization(files, path, source.spec, log);
     return source;
   }
-  if (path.ends_with(".gguf") && files.exists(path)) {
+  if (is_gguf_name(path) && files.exists(path)) {
     throw Error(ErrorCode::bad_data,
                 "[model] '{}': expected a model folder, got a GGUF file (octet convert {} DIR)",
                 path, path);

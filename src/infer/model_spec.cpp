@@ -120,6 +120,11 @@ ModelSpec with_new_head(const Files& files, const std::string& folder, ModelSpec
 ModelSpec model_from_config(const Files& files, const RunConfig& config) {
   if (!config.model.path.empty()) {
     const std::string& folder = config.model.path;
+    if (!files.exists(join_path(folder, "config.json"))) {
+      throw Error(ErrorCode::bad_data,
+                  "model.path: expected a model folder with config.json, got '{}', {}", folder,
+                  files.exists(folder) ? "which has none" : "which is not there");
+    }
     ModelSpec spec = with_new_head(files, folder, read_folder_spec(files, folder), config);
     spec.rope_seq = config.model.seq;
     spec.source_seq = config.model.source_seq;

@@ -76,9 +76,8 @@ void WeightReader::find_parameters(const ModelSpec& spec, const QuantizationConf
   for (const std::string& stored : files_.names()) {
     std::optional<std::string> name = parameter_name(spec, stored);
     if (!name) continue;
-    if (name->ends_with(kPackedSuffix)) {
+    if (name->ends_with(kPackedSuffix))
       name->replace(name->size() - kPackedSuffix.size(), std::string::npos, ".weight");
-    }
     const bool is_beside = is_quantization_tensor(stored);
     const auto [other, is_new] = (is_beside ? beside_ : stored_name_).emplace(*name, stored);
     if (!is_new) {
@@ -101,8 +100,9 @@ void WeightReader::find_parameters(const ModelSpec& spec, const QuantizationConf
   }
   if (stored_name_.size() + new_.size() == parameters.size()) return;
   for (const ParameterSpec& parameter : parameters) stored_name_.erase(parameter.name);
-  throw Error(ErrorCode::bad_data, "[weights] {}: the model has no parameter '{}'", files_.path(),
-              stored_name_.begin()->second);
+  const std::string& extra = stored_name_.begin()->second;
+  throw Error(ErrorCode::bad_data, "[weights] {}: '{}' is of no parameter of the model, kind {}",
+              files_.file_of(extra), extra, model_def(spec.kind).name);
 }
 
 // Files may name what is tied by the head: safetensors' save_model keeps the first of its names.

@@ -116,6 +116,12 @@ const StoredTensor& ModelFiles::at(std::string_view name) const {
               path_, name);
 }
 
+const std::string& ModelFiles::file_of(std::string_view name) const {
+  if (gguf_) return path_;
+  const auto it = shards_->index.find(name);
+  return it == shards_->index.end() ? path_ : shards_->files[it->second].path();
+}
+
 void ModelFiles::read(std::string_view name, std::span<std::byte> out, uint64_t first) const {
   const StoredTensor& tensor = at(name);
   if (!gguf_) return shards_->files[shards_->index.find(name)->second].read(tensor, out, first);

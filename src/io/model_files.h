@@ -25,9 +25,10 @@ class ModelFiles {
   explicit ModelFiles(GgufWeights weights);
 
   const std::string& path() const { return path_; }
-  std::vector<std::string> names() const;                 // sorted
-  const StoredTensor* find(std::string_view name) const;  // null when absent
-  const StoredTensor& at(std::string_view name) const;    // Error when absent
+  const std::string& file_of(std::string_view name) const;  // that the tensor lies in
+  std::vector<std::string> names() const;                   // sorted
+  const StoredTensor* find(std::string_view name) const;    // null when absent
+  const StoredTensor& at(std::string_view name) const;      // Error when absent
 
   // Bytes [first, first + out.size()) of a tensor.
   void read(std::string_view name, std::span<std::byte> out, uint64_t first = 0) const;

@@ -135,7 +135,7 @@ NllSum LoadedModel::nll(std::string_view text, NllSize size, const std::function
                 "[model] expected a tokenizer of at most the model's {} tokens, got {}",
                 source().spec.vocab, tokenizer().vocab_size());
   }
-  TextBuilder builder("text", tokenizer());
+  TextBuilder builder(tokenizer());
   builder.add_document(text);
   return nll_of(TokenStream({builder.build()}), size, between);
 }

@@ -204,7 +204,7 @@ class Reader {
   }
 
   void read_member(const Place& place, int64_t ModelSpec::*member) {
-    spec_.*member = place.object.integer(place.key);
+    spec_.*member = integer_or_side(place.object, place.key);
   }
   void read_member(const Place& place, double ModelSpec::*member) {
     spec_.*member = place.object.number(place.key);

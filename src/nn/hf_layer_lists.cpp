@@ -29,6 +29,16 @@ void bad_key(const JsonObject& json, std::string_view key, std::string_view expe
               expected, got);
 }
 
+int64_t integer_or_side(const JsonObject& json, const std::string& key) {
+  const bool is_of_pictures = key == "image_size" || key == "patch_size";
+  if (!is_of_pictures || !json.has(key) || !json.at(key).is_array()) return json.integer(key);
+  const Json& list = json.at(key);
+  const auto is_integer = [](const Json& one) { return one.is_number_integer(); };
+  if (list.size() != 2 || !std::ranges::all_of(list, is_integer) || list[0] != list[1])
+    bad_key(json, key, "an integer, or two equal ones", list.dump());
+  return list[0].get<int64_t>();
+}
+
 bool has_rope_by_layer(const ModelDef& def, const JsonObject& json) {
   if (find_hf_key(def, "window_rope_theta") == nullptr || !json.has(kRopeByLayer)) return false;
   const Json& rope = json.at(kRopeByLayer);

@@ -2,6 +2,7 @@
 // model does not have.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "base/json.h"
@@ -20,6 +21,9 @@ inline constexpr const char *kRopeByLayer = "rope_parameters", *kRopeOfAll = "ro
 // "[config.json] FILE: 'KEY': expected ..., got ...".
 [[noreturn]] void bad_key(const JsonObject& json, std::string_view key, std::string_view expected,
                           std::string_view got);
+
+// An integer; of pictures and their patches also a list of two equal ones: they are squares.
+int64_t integer_or_side(const JsonObject& json, const std::string& key);
 
 // Whether rope_parameters has an object for each sort of layer, of a model whose angles differ so.
 bool has_rope_by_layer(const ModelDef& def, const JsonObject& json);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "nn/list.h"
 
@@ -28,6 +29,19 @@ constexpr std::string_view kLlavaTower = R"({"model_type": "clip_vision_model",
 constexpr std::string_view kIdefics3Text = R"({"model_type": "llama", "rms_norm_eps": 1e-5})";
 constexpr std::string_view kSiglip = R"({"patch_size": 16, "layer_norm_eps": 1e-6,
 "hidden_act": "gelu_pytorch_tanh"})";
+
+// Types whose models compute what another's do, under the same names.
+constexpr std::pair<const char*, const char*> kSameTypes[] = {
+    {"smolvlm", "idefics3"},
+    {"smolvlm_vision", "idefics3_vision"},
+};
+
+void take_same_type(Json& object) {
+  if (!object.is_object() || !object.contains("model_type")) return;
+  for (const auto& [type, as] : kSameTypes) {
+    if (object["model_type"] == type) object["model_type"] = as;
+  }
+}
 
 void put_missing(Json& part, const Json& defaults) {
   for (const auto& [key, value] : defaults.items()) {
@@ -104,6 +118,8 @@ void nest_classifier(Json& config) {
 void complete_parts(Json& config) {
   if (!config.is_object() || !config.contains("model_type") || !config["model_type"].is_string())
     return;
+  take_same_type(config);
+  if (config.contains(kVisionPart)) take_same_type(config[std::string(kVisionPart)]);
   flatten_classifier(config);
   if (classifier_of(config, &Classifier::part) != nullptr) config.erase("projection_dim");
   if (!config["model_type"].is_string()) return;

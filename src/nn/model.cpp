@@ -47,15 +47,7 @@ const ModelDef* find_model(std::string_view name) {
   return at == std::end(kModels) ? nullptr : *at;
 }
 
-// Types that are near another by more than their letters.
-constexpr std::pair<std::string_view, std::string_view> kOfOtherLetters[] = {
-    {"smolvlm", "idefics3"},
-};
-
 std::string_view nearest_kind(std::string_view name) {
-  for (const auto& [type, kind] : kOfOtherLetters) {
-    if (type == name) return kind;
-  }
   const auto alike = [&](std::string_view known) {
     const std::ptrdiff_t n = std::ranges::mismatch(known, name).in1 - known.begin();
     return n > 0 && known[static_cast<size_t>(n) - 1] == '_' ? n - 1 : n;

@@ -169,12 +169,13 @@ a `config.json` for them has the keys above, since transformers has no class.
 `llava` and `idefics3` ([vision_language.md](vision_language.md)): `text_config` is read as the
 folder of a decoder of its own (`llama`, `mistral`, `qwen2`, `qwen3`), with the defaults of its
 class where a key is absent, and so is `vision_config` (`clip_vision_model`, `siglip_vision_model`;
-`idefics3_vision`). In the table above `vision_config/KEY` is a key of that object. Tensors of
-transformers 4, 5 and of models in memory have different names; exports have those of the public
-files. What stands behind the hidden state that is read goes along as it is. `image_seq_length` is
-computed, and `tie_word_embeddings` counts in either place. `clip_vision_model` and
-`siglip_vision_model` with a classifier have `model_type` `clip` and `siglip` in `config.json`, and
-the keys above in `vision_config`; both forms of names, with `vision_model.` and without, are read.
+`idefics3_vision`). In the table above `vision_config/KEY` is a key of that object. `smolvlm`
+computes what `idefics3` does, and is read and written as that. Tensors of transformers 4, 5 and
+of models in memory have different names; exports have those of the public files. What stands
+behind the hidden state that is read goes along as it is. `image_seq_length` is computed, and
+`tie_word_embeddings` counts in either place. `clip_vision_model` and `siglip_vision_model` with
+a classifier have `model_type` `clip` and `siglip` in `config.json`, and the keys above in
+`vision_config`; both forms of names, with `vision_model.` and without, are read.
 
 Convolutional networks that are not there, and why: EfficientNet and Inception (their many sizes and
 gates are tables of their own for one row of a paper each), Swin (windows of attention that shift),

@@ -28,9 +28,9 @@ MatrixShape QuantizedWeight::grid() const {
 }
 
 double decibels(double signal, double noise) {
-  constexpr double kMax = 999;
-  if (noise <= 0) return kMax;
-  return signal > 0 ? std::clamp(10 * std::log10(signal / noise), -kMax, kMax) : -kMax;
+  if (noise <= 0) return kMostDecibels;
+  return signal > 0 ? std::clamp(10 * std::log10(signal / noise), -kMostDecibels, kMostDecibels)
+                    : -kMostDecibels;
 }
 
 double QuantizationError::snr_db() const {

@@ -46,7 +46,8 @@ std::vector<T> transposed(const std::vector<T>& matrix, const MatrixShape& shape
   return result;
 }
 
-// 10 log10(signal / noise), within +-999: without noise 999.
+// 10 log10(signal / noise), within +-kMostDecibels: without noise kMostDecibels.
+inline constexpr double kMostDecibels = 999;
 double decibels(double signal, double noise);
 
 // The effect of eight bits on a tensor.

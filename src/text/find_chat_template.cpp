@@ -123,6 +123,13 @@ ChatTemplateSource find_chat_template(const Files& files, const std::string& pat
     source.text = built_in_chat_template(path);
     return source;
   }
+  if (!files.exists(path)) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        "[chat] expected a chat template (`chatml`, `plain`, a file or a model folder), got "
+        "'{}', which is not there",
+        path);
+  }
   if (files.is_directory(path)) {
     source.text = folder_template(files, path, has_tools, source.where);
     if (const auto tokens = special_tokens_of_folder(files, path))

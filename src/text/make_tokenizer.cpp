@@ -88,7 +88,7 @@ std::optional<std::string> find_tokenizer(const Files& files, const std::string&
   std::vector<std::string> others;
   for (const DirectoryEntry& entry : files.list(folder)) {
     if (entry.name.ends_with(".tiktoken")) names.push_back(entry.name);
-    if (entry.name.ends_with(".gguf")) others.push_back(entry.name);
+    if (is_gguf_name(entry.name)) others.push_back(entry.name);
   }
   names.push_back("tokenizer.bin");
   names.push_back("vocab.txt");
@@ -120,7 +120,7 @@ std::unique_ptr<Tokenizer> make_tokenizer(const Files& files, const std::string&
                 "[tokenizer] expected 'bytes', a tokenizer's file or a model folder, got '{}'",
                 path);
   }
-  const bool has_header = path.ends_with(".gguf");  // before weights of any size
+  const bool has_header = is_gguf_name(path);  // before weights of any size
   const TokenizerFile file{files, path,
                            has_header ? read_gguf_header(files, path) : files.read_text(path)};
   if (file.bytes.starts_with(kLfsPointer)) {

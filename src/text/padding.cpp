@@ -26,7 +26,7 @@ std::optional<int32_t> padding_id(const Files& files, const std::string& path,
   if (path == "bytes") return std::nullopt;
   const std::string file = files.is_directory(path) ? find_tokenizer(files, path).value() : path;
   const std::vector<std::string> usual = {"[PAD]", "<pad>", "<|pad|>", "<|padding|>"};
-  if (file.ends_with(".gguf")) {  // which says all of itself
+  if (is_gguf_name(file)) {  // which says all of itself
     const std::string bytes = read_gguf_header(files, file);
     const GgufHeader header(bytes, "tokenizer", file, GgufHeader::Tensors::skipped);
     const Json ids = gguf_generation_config(header);

@@ -101,7 +101,7 @@ Dataset collect_local_text(const Files& files, const LocalTextOptions& options) 
                 options.origin == PathOrigin::suggested ? "; --data names others" : "");
   }
   const std::unique_ptr<Tokenizer> tokenizer = byte_tokenizer();
-  TextBuilder train("local text", *tokenizer), val("local text for validation", *tokenizer);
+  TextBuilder train(*tokenizer), val(*tokenizer);
   auto n_val = static_cast<size_t>(options.val_fraction * static_cast<double>(n_bytes));
   for (const std::string_view text : texts) {
     const size_t end = n_val == 0 ? 0 : end_of_validation(text, n_val);

@@ -144,10 +144,18 @@ void tell_of_data(const Files& files, const LoadedConfig& loaded, const OpenRun&
                   const Log& log) {
   const RunConfig& config = loaded.config;
   const auto is_given = [&](const char* key) { return loaded.source.at(key) != "default"; };
-  if (run.data.train_rows != nullptr && is_given("train.eval_bytes")) {
+  const bool is_users = is_written(loaded.source, "train.eval_bytes") &&
+                        !loaded.source.at("train.eval_bytes").starts_with(kFinetuneSource);
+  if (run.data.train_rows != nullptr && is_users) {
     log.warning(
         "train.eval_bytes: not used: it says how much text of a decoder is read; train.eval_rows "
         "limits samples");
+  }
+  if (!config.data.val.empty() && config.data.val_fraction > 0) {
+    log.info(
+        "[data] the last {:g} % of the training data are left out, for training and for validation "
+        "(data.val_fraction beside data.val)",
+        100 * config.data.val_fraction);
   }
   if (run.data.train_rows == nullptr && !is_given("data.chat.template"))
     tell_text_of(

@@ -9,6 +9,7 @@
 #include "infer/model_spec.h"
 #include "optim/schedule.h"
 #include "train/run_setup.h"
+#include "train/run_statistics.h"
 #include "train/validation_watch.h"
 
 namespace octet {
@@ -71,6 +72,7 @@ constexpr KeptKey kKeptKeys[] = {
     {"data.chat.arguments", "keep", KeptKey::Over::configuration},
     {"data.text_end", "false", KeptKey::Over::configuration},
     {"data.too_long", "drop", KeptKey::Over::configuration},
+    {"data.val_fraction", nullptr, KeptKey::Over::configuration},
     {"lora.targets", "['*_proj']", KeptKey::Over::configuration},
     {"model.norm_eps", nullptr, KeptKey::Over::configuration},
     {"optim.schedule_version", "1", KeptKey::Over::command_line},
@@ -90,10 +92,9 @@ const char* former_of(const KeptKey& kept, const RunConfig& config) {
 }
 
 bool is_set_anew(const KeptKey& kept, const ConfigSources& sources) {
-  const auto source = sources.find(kept.key);
-  if (source == sources.end()) return false;
+  if (!sources.contains(kept.key)) return false;
   return kept.over == KeptKey::Over::command_line ? is_set(sources, kept.key)
-                                                  : source->second != "default";
+                                                  : is_written(sources, kept.key);
 }
 
 // Warns where another number of steps moves the learning rate's curve under a run; empty: nowhere.
@@ -214,8 +215,9 @@ bool is_at_end(Files& files, const RunConfig& config) {
   return config.train.patience > 0 && watch.n_since_best() >= config.train.patience;
 }
 
-std::optional<StepReport> recorded_step(const Files& files, const std::string& run, int64_t step) {
-  constexpr uint64_t kMaxBytes = 1 << 20;  // of a line
+std::optional<RecordedStep> recorded_step(const Files& files, const std::string& run,
+                                          int64_t step) {
+  constexpr uint64_t kMaxBytes = 1 << 20;  // of the last lines
   const std::string path = join_path(run, "metrics.jsonl");
   if (!files.exists(path)) return std::nullopt;
   const auto file = files.open(path);
@@ -223,7 +225,15 @@ std::optional<StepReport> recorded_step(const Files& files, const std::string& r
   file->read_at(file->size() - end.size(), end);
   while (end.ends_with('\n')) end.pop_back();
   const std::optional<StepReport> report = parse_metrics(end.substr(end.rfind('\n') + 1));
-  return report && report->step == step ? report : std::nullopt;
+  if (!report || report->step != step) return std::nullopt;
+  LastLosses losses;
+  for (size_t at = 0; at < end.size();) {
+    const size_t n = std::min(end.find('\n', at), end.size()) - at;
+    const auto loss = quick_loss(std::string_view(end).substr(at, n));  // none of a part of a line
+    if (loss && loss->has_labels) losses.add(static_cast<double>(loss->loss));
+    at += n + 1;
+  }
+  return RecordedStep{*report, losses.mean()};
 }
 
 void compare_machines(const Manifest& manifest, const KeyValues& now, const Log& log) {

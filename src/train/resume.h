@@ -48,8 +48,13 @@ std::optional<StepReport> left_over_step(const LoadedCheckpoint& checkpoint);
 // manifest alone: of the last step, or where train.patience ended the run.
 bool is_at_end(Files& files, const RunConfig& config);
 
-// The last line of the run's metrics.jsonl, where it is of this step.
-std::optional<StepReport> recorded_step(const Files& files, const std::string& run, int64_t step);
+// The last line of the run's metrics.jsonl, where it is of this step, and LastLosses::mean() of the
+// lines to there.
+struct RecordedStep {
+  StepReport report;
+  std::optional<double> train_loss;
+};
+std::optional<RecordedStep> recorded_step(const Files& files, const std::string& run, int64_t step);
 
 // Warns where another device or instruction set computed the checkpoint's steps.
 void compare_machines(const Manifest& manifest, const KeyValues& now, const Log& log);

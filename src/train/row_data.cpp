@@ -52,14 +52,12 @@ Dataset split_rows(const RunConfig& config, const RowOpener& open) {
   Dataset data;
   data.n_sources = std::ssize(config.data.train) + std::ssize(config.data.val);
   data.train_rows = open(config.data.train);
-  if (!config.data.val.empty()) {
-    data.val_rows = open(config.data.val);
-    return data;
-  }
+  if (!config.data.val.empty()) data.val_rows = open(config.data.val);
   const int64_t n = data.train_rows->n_samples();
   const int64_t n_trained = first_held_out(n, config.data.val_fraction);
-  if (n_trained < n) data.val_rows = slice_rows(data.train_rows, n_trained, n);
-  if (n_trained < n) data.train_rows = slice_rows(data.train_rows, 0, n_trained);
+  if (n_trained == n) return data;
+  if (config.data.val.empty()) data.val_rows = slice_rows(data.train_rows, n_trained, n);
+  data.train_rows = slice_rows(data.train_rows, 0, n_trained);
   return data;
 }
 
@@ -267,7 +265,7 @@ std::string amount_text(const Dataset& data) {
 
 std::string EvalAmount::text() const {
   return is_all() ? fmt::format("all {} {}", n_all, unit)
-                  : fmt::format("{} of {} {}", n, n_all, unit);
+                  : fmt::format("{} of {} {}{}", n, n_all, unit, n < n_all ? "" : ", some in part");
 }
 
 void warn_without_rows(const Dataset& data, const RunConfig& config, const Log& log) {
@@ -289,6 +287,16 @@ void tell_amount(const EvalAmount& amount, const Log& log) {
   log.info("[data] an evaluation reads {} of the validation data ({})", amount.text(), amount.key);
 }
 
+EvalAmount amount_of_documents(const TokenStream& text, const RowOptions& options,
+                               int64_t max_tokens) {
+  const EvaluatedDocuments documents = evaluated_documents(text, options, max_tokens);
+  return {.n = documents.n,
+          .n_all = documents.n_all,
+          .unit = "documents",
+          .key = "train.eval_bytes, data.too_long",
+          .has_parts = !documents.is_all};
+}
+
 EvalAmount eval_amount(const Dataset& data, const RunConfig& config, const ModelSpec& spec) {
   if (data.train_rows != nullptr) {
     if (data.val_rows == nullptr) return {};
@@ -301,11 +309,7 @@ EvalAmount eval_amount(const Dataset& data, const RunConfig& config, const Model
             .unit = "tokens",
             .key = "train.eval_bytes"};
   }
-  const RowOptions options = row_options(config);
-  return {.n = evaluation_text(data.val, options, n_read)->n_samples(),
-          .n_all = find_pieces(data.val, options).n_in_all(),
-          .unit = "documents",
-          .key = "train.eval_bytes, data.too_long"};
+  return amount_of_documents(data.val, row_options(config), n_read);
 }
 
 RowLoader make_loader(const Dataset& data, const RunConfig& config) {

@@ -56,13 +56,17 @@ struct EvalAmount {
   int64_t n = 0, n_all = 0;
   std::string_view unit = "samples";         // or "tokens", "documents"
   std::string_view key = "train.eval_rows";  // that limits them
-  bool is_all() const { return n >= n_all; }
+  bool has_parts = false;                    // of some a part alone
+  bool is_all() const { return n >= n_all && !has_parts; }
   std::string text() const;  // "all 120 samples", "42 of 120 samples"
 };
 // A line where that is less than all.
 void tell_amount(const EvalAmount& amount, const Log& log);
 // A warning where an evaluation has no row of a validation text: why.
 void warn_without_rows(const Dataset& data, const RunConfig& config, const Log& log);
+// Of packed documents that an evaluation of so many tokens reads.
+EvalAmount amount_of_documents(const TokenStream& text, const RowOptions& options,
+                               int64_t max_tokens);
 EvalAmount eval_amount(const Dataset& data, const RunConfig& config, const ModelSpec& spec);
 
 // The rows of a run's data in the order of the configuration, and of its validation data those that

@@ -98,13 +98,11 @@ Dataset open_in_entries(Files& files, const RunConfig& config, const HowToRead& 
     for (const DataEntry& entry : *entries)
       dataset.n_sources += entry.is_chat ? entry.chat.report.n_files : 1;
   }
-  if (config.data.val.empty()) {
-    for (DataEntry& entry : train) {
-      const int64_t end = entry.stream.n_tokens();
-      const int64_t cut = held_out_start(entry, config.data.val_fraction, how.text.hold_out);
-      val.push_back({.stream = entry.stream.slice(cut, end)});
-      entry.stream = entry.stream.slice(0, cut);
-    }
+  for (DataEntry& entry : train) {
+    const int64_t end = entry.stream.n_tokens();
+    const int64_t cut = held_out_start(entry, config.data.val_fraction, how.text.hold_out);
+    if (config.data.val.empty()) val.push_back({.stream = entry.stream.slice(cut, end)});
+    entry.stream = entry.stream.slice(0, cut);
   }
   dataset.train = join_entries(train);
   dataset.val = join_entries(val);

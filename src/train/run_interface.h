@@ -71,8 +71,8 @@ struct TrainHooks {
 
 struct TrainResult {
   int64_t step = 0;  // the last one done
-  // Mean over the last steps of this process, at most 20; where it made none, the last step's as
-  // metrics.jsonl has it, nothing where that has none.
+  // The mean of the run's last 20 finite losses (train/run_statistics.h: LastLosses), as
+  // metrics.jsonl has them; nothing where that has none.
   std::optional<double> train_loss;
   bool was_finished = false;        // the run had come to its end before this process
   std::optional<double> val_loss;   // of the last evaluation

@@ -83,6 +83,26 @@ void tell_replaced(const WrittenSteps& written, int64_t settled, const Log& log)
               written.share);
 }
 
+// Shares of a short run that are less than a step.
+void tell_lost_shares(const LoadedConfig& loaded, const Log& log) {
+  const OptimConfig& optim = loaded.config.optim;
+  const auto steps = static_cast<double>(loaded.config.train.steps);
+  if (optim.warmup == 0 && optim.warmup_share > 0) {
+    log.warning("optim.warmup_share: {:g} of {:g} steps is less than half a step: no warm-up",
+                optim.warmup_share, steps);
+  } else if (optim.warmup == 0 && loaded.source.at("optim.warmup") == "derived") {
+    log.info(
+        "optim.warmup: it is longer than the {:g} steps, and a tenth of them is less than a "
+        "step: no warm-up",
+        steps);
+  }
+  if (optim.schedule == ScheduleKind::wsd && optim.decay_share > 0 &&
+      optim.decay_share * steps < 1) {
+    log.warning("optim.decay_share: {:g} of {:g} steps is less than a step: next to no decay",
+                optim.decay_share, steps);
+  }
+}
+
 }  // namespace
 
 int64_t rows_of_epochs(const RowLoader& loader, double epochs) {
@@ -122,6 +142,7 @@ void settle_length(LoadedConfig& loaded, const Dataset& data, const Log& log) {
   }
   tell_replaced(written, config.train.steps, log);
   tell_replaced(warmup, config.optim.warmup, log);
+  tell_lost_shares(loaded, log);
 }
 
 }  // namespace octet

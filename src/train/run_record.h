@@ -28,6 +28,8 @@ class RunRecord {
   uint64_t add(const StepReport& report, const Log& log);
   // Into samples.jsonl; without it as with the other extras.
   void add(const std::vector<TextSample>& samples, const Log& log);
+  // LastLosses::mean() of the run, the steps before this process included.
+  std::optional<double> train_loss() const { return statistics_.train_loss(); }
   // Before a checkpoint: the lines of its steps must outlast a power failure as well.
   void sync(const Log& log);
   // False once metrics.jsonl was removed, moved or replaced: its lines are in nobody's sight.

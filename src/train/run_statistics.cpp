@@ -48,6 +48,7 @@ std::optional<LossSpike> RunStatistics::judge(double loss) const {
 
 void RunStatistics::update_running(double loss) {
   ++n_finite_;
+  last_losses_.add(loss);
   const double weight = std::max(2.0 / static_cast<double>(options_.window + 1),
                                  1.0 / static_cast<double>(n_finite_));
   const double difference = loss - mean_;
@@ -91,7 +92,7 @@ IntervalSummary RunStatistics::summarize() const {
     if (report.has_labels() && std::isfinite(loss)) losses.push_back(loss);
     if (report.has_labels() && std::isfinite(norm)) norms.push_back(norm);
     result.n_unlabelled += report.has_labels() ? 0 : 1;
-    n_clipped += options_.clip > 0 && norm > options_.clip ? 1 : 0;
+    n_clipped += report.clipped.value_or(options_.clip > 0 && norm > options_.clip) ? 1 : 0;
     result.n_skipped += report.skipped ? 1 : 0;
     result.n_flagged += report.flagged ? 1 : 0;
     seconds += report.time_ms / 1000;

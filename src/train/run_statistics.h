@@ -8,6 +8,7 @@
 // before it, from the 20th finite loss on. All in double, so that replayed steps give the same.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -24,7 +25,7 @@ struct StatisticsOptions {
   int64_t last_step = 0;        // of the run: the last summary may be of a shorter interval
   int64_t window = 100;         // of the running mean, steps
   double spike_deviations = 6;  // 0: no spikes
-  double clip = 0;              // largest gradient norm; 0: no clipping
+  double clip = 0;              // largest gradient norm of steps that do not say; 0: no clipping
 };
 
 struct LossSpike {
@@ -38,10 +39,32 @@ struct IntervalSummary {
   double loss_mean = 0, loss_deviation = 0;  // of the finite losses
   double running_mean = 0, running_deviation = 0;
   double grad_norm_median = 0, grad_norm_max = 0;  // of the finite norms
-  double clip_share = 0;                           // of the steps, where the norm was above `clip`
+  double clip_share = 0;                           // of the steps, by each one's own bound
   int64_t n_spikes = 0, n_skipped = 0, n_flagged = 0, n_unlabelled = 0;
   std::string_view unit = kTokens;  // of the last step
   double tokens_per_s = 0;          // over the interval's time, without evaluation and saving
+};
+
+// The training loss of a run as its tables tell it: the mean of its last 20 finite losses of steps
+// with labels, those before a resume included.
+class LastLosses {
+ public:
+  void add(double loss) {
+    if (!std::isfinite(loss)) return;
+    losses_.push_back(loss);
+    if (losses_.size() > kMax) losses_.pop_front();
+  }
+  std::optional<double> mean() const {  // nothing where there is none
+    if (losses_.empty()) return std::nullopt;
+    double sum = 0;
+    for (const double loss : losses_) sum += loss;
+    return sum / static_cast<double>(losses_.size());
+  }
+
+ private:
+  static constexpr size_t kMax = 20;
+
+  std::deque<double> losses_;
 };
 
 class RunStatistics {
@@ -54,6 +77,7 @@ class RunStatistics {
   std::optional<LossSpike> add(const StepReport& report);
   // The summary, where the last step added ended an interval.
   std::optional<IntervalSummary> summary() const { return summary_; }
+  std::optional<double> train_loss() const { return last_losses_.mean(); }
 
  private:
   std::optional<LossSpike> judge(double loss) const;
@@ -66,6 +90,7 @@ class RunStatistics {
   std::vector<StepReport> interval_;  // its steps so far
   int64_t n_spikes_ = 0;              // in it
   std::optional<IntervalSummary> summary_;
+  LastLosses last_losses_;
 };
 
 // Lines of telemetry.jsonl, without their ends. Format: docs/formats/run.md.
@@ -77,12 +102,10 @@ std::string telemetry_json(int64_t step, const NonfiniteSite& site);
 // 0 spikes, 0 skipped; 8120 tokens/s"
 std::string summary_line(const IntervalSummary& summary);
 
-// Means over the steps of this process.
+// The steps of this process.
 class StepTally {
  public:
   void add(const StepReport& report) {
-    if (report.has_labels()) losses_.push_back(static_cast<double>(report.loss));
-    if (losses_.size() > kLossWindow) losses_.pop_front();
     seconds_ += report.time_ms / 1000;
     n_tokens_ += report.tokens_per_s * report.time_ms / 1000;
     ++n_steps_;
@@ -94,18 +117,8 @@ class StepTally {
   std::optional<double> tokens_per_s() const {
     return seconds_ > 0 ? std::optional(n_tokens_ / seconds_) : std::nullopt;
   }
-  // Over the last ones that had labels, at most 20; nothing where none had.
-  std::optional<double> mean_loss() const {
-    if (losses_.empty()) return std::nullopt;
-    double sum = 0;
-    for (const double loss : losses_) sum += loss;
-    return sum / static_cast<double>(losses_.size());
-  }
 
  private:
-  static constexpr size_t kLossWindow = 20;
-
-  std::deque<double> losses_;
   double seconds_ = 0, n_tokens_ = 0;
   int64_t n_steps_ = 0;
 };

@@ -269,8 +269,8 @@ void StateSaver::end_well(const Log& log) {
   const auto n_bytes = static_cast<double>(stored_bytes(engine_.layout()));
   const double stall = std::exchange(stall_, 0.0);
   if (is_root()) {
-    log.info("saved step {}: {} in {:.2f} s, {:.2f} GB/s; steps waited {:.3f} s", ended->step(),
-             bytes_text(n_bytes), ended->seconds, n_bytes / ended->seconds / 1e9, stall);
+    log.info("saved step {}: {} in {:.2f} s, {}/s; steps waited {:.3f} s", ended->step(),
+             bytes_text(n_bytes), ended->seconds, bytes_text(n_bytes / ended->seconds), stall);
   }
   SaveTimes times = times_.value_or(SaveTimes{});
   times.total_s += ended->seconds;

@@ -30,6 +30,7 @@ std::string metrics_json(const StepReport& report) {
       {"skipped", report.skipped ? 1 : 0},
       {"flagged", report.flagged ? 1 : 0},
   };
+  if (report.clipped) json["clipped"] = *report.clipped ? 1 : 0;
   if (report.joules) json["joules"] = *report.joules;
   if (report.unit != kTokens) json["unit"] = report.unit;
   if (report.labels >= 0) json["labels"] = report.labels;
@@ -82,6 +83,7 @@ std::optional<StepReport> parse_metrics(std::string_view line) {
   report.mem_bytes = count("mem_bytes");
   report.skipped = count("skipped") != 0;
   report.flagged = count("flagged") != 0;
+  if (json.contains("clipped")) report.clipped = count("clipped") != 0;
   if (json.contains("loss_scale")) {
     report.overflowed = count("overflowed") != 0;
     report.loss_scale = {.scale = static_cast<float>(number("loss_scale")),

@@ -59,6 +59,7 @@ struct StepReport : StepOutcome {
   std::optional<double> joules = {};
   int64_t mem_bytes = 0;  // allocated by the plans
   bool skipped = false;   // the whole update, as a gradient was not finite; not `overflowed`
+  std::optional<bool> clipped = {};         // |g| was above optim.clip; an older line does not say
   std::vector<EdgeStatistics> edges = {};   // of a step that telemetry samples
   std::vector<AuditDifference> audit = {};  // what an audit found
   std::optional<double> val_loss;

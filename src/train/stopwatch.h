@@ -15,11 +15,11 @@ class Stopwatch {
   double seconds() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   }
-  // "25.1 GiB in 12.34 s, 2.18 GB/s"
+  // "25.1 GiB in 12.34 s, 2.0 GiB/s"
   std::string text(int64_t n_bytes) const {
     const auto bytes = static_cast<double>(n_bytes);
     const double time = seconds();
-    return fmt::format("{} in {:.2f} s, {:.2f} GB/s", bytes_text(bytes), time, bytes / time / 1e9);
+    return fmt::format("{} in {:.2f} s, {}/s", bytes_text(bytes), time, bytes_text(bytes / time));
   }
 
  private:

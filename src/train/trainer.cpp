@@ -106,6 +106,7 @@ StepReport Trainer::step() {
   count_skips(outcome);
   tokens_ += counts.n_padded_tokens;
   static_cast<StepOutcome&>(report) = outcome;
+  report.clipped = scalars.clip > 0 && outcome.grad_norm > scalars.clip;
   report.skipped = outcome.nonfinite && !outcome.overflowed && !outcome.partial;
   report.tokens = tokens_;
   report.labels = n_items(counts.items, engine_.losses().front());
@@ -337,7 +338,7 @@ TrainResult Trainer::end() {
   finish(result_, hooks_.log);
   if (tally_.n_steps() == 0) return finished_result(hooks_.log);
   result_.step = attempted_;
-  result_.train_loss = tally_.mean_loss();
+  result_.train_loss = train_loss();
   result_.tokens_per_s = tally_.tokens_per_s().value_or(0);
   add_memory(result_);
   return result_;

@@ -122,6 +122,8 @@ class Trainer {
   std::optional<double> take_joules(const StepReport& report);  // as StepEnergy::take
   void count_skips(const StepOutcome& outcome);
   void read_refusals(const LoadedCheckpoint& checkpoint);
+  std::optional<double> train_loss() const;
+  void compare_validation(const Manifest& manifest, const Log& log);
   Calibration calibration() const;
   bool is_over() const;  // the last step is done, or the validation loss falls no more
   int64_t n_ranks() const { return config_.parallel.ranks; }

@@ -126,10 +126,6 @@ void Trainer::restore(const LoadedCheckpoint& checkpoint, const Log& log) {
   }
   check_counters(checkpoint, loader_, config_);
   compare_machines(manifest, machine_facts(), log);
-  const auto validation = manifest.extra.find("validation");
-  if (validation != manifest.extra.end() && validation->second != val_identity_) {
-    log.warning("[resume] the validation data changed: val_loss is that of other tokens from here");
-  }
   if (adapters_) check_base(*adapters_, checkpoint);
   const Layout& layout = engine_.layout();
   restore_slots(engine_.arenas(), layout, InputKind::parameter, checkpoint.model, manifest.uses);
@@ -143,6 +139,7 @@ void Trainer::restore(const LoadedCheckpoint& checkpoint, const Log& log) {
   read_refusals(checkpoint);
   guards_.read(manifest.extra, attempted_, checkpoint.path);
   watch_.read(manifest.extra, join_path(checkpoint.path, "manifest.json"));
+  compare_validation(manifest, log);
   saved_step_ = attempted_;
   unrecorded_ = left_over_step(checkpoint);
   if (unrecorded_) unrecorded_->steps = config_.train.steps;
@@ -191,7 +188,7 @@ Manifest Trainer::manifest() const {
   if (!refusals_.empty()) manifest.extra[kRefusals] = Json(refusals_).dump();
   if (engine_.has_loss_scale()) manifest.extra["overflowed"] = std::to_string(overflowed_);
   if (rescaled_ > 0) manifest.extra["rescaled"] = std::to_string(rescaled_);
-  manifest.extra["validation"] = val_identity_;
+  manifest.extra[kValidationContent] = val_identity_;
   watch_.write(manifest.extra);
   if (unrecorded_) manifest.extra["unrecorded"] = metrics_json(*unrecorded_);
   manifest.config = config_record(with_shape(config_, spec_));
@@ -271,7 +268,7 @@ bool Trainer::is_finished(const RunStart& start) {
   const auto last = recorded_step(machine_.files, config_.out, attempted_);
   // One that ended badly has exported the best checkpoint, or nothing.
   const bool exports = config_.train.export_as != ExportAs::none &&
-                       (has_best_checkpoint() || !(last && bad_end(*last)));
+                       (has_best_checkpoint() || !(last && bad_end(last->report)));
   const bool is_finished = root_says(is_root() && is_over() && !unrecorded_ && last &&
                                      (!exports || is_exported(machine_.files, export_of_end())));
   if (is_finished && is_root())
@@ -300,10 +297,10 @@ TrainResult Trainer::finished_result(const Log& log) {
   add_memory(result);
   std::string loss;
   if (const auto last = recorded_step(machine_.files, config_.out, attempted_)) {
-    result.train_loss = last->loss;
-    result.val_loss = last->val_loss;
-    loss = fmt::format(", loss {:.4f}", unsigned_nan(last->loss));
-    fail_bad_end(last, log);
+    result.train_loss = last->train_loss;
+    result.val_loss = last->report.val_loss;
+    loss = fmt::format(", loss {:.4f}", unsigned_nan(last->report.loss));
+    fail_bad_end(last->report, log);
   }
   if (!is_root()) return result;  // whose logs are of the ranks' work
   log.info("the run is finished: step {} of {}{} ({})", attempted_, config_.train.steps, loss,

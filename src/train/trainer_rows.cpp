@@ -4,6 +4,8 @@
 
 #include "base/error.h"
 #include "train/preference_data.h"
+#include "train/resume.h"
+#include "train/row_data.h"
 #include "train/step_energy.h"
 #include "train/trainer.h"
 
@@ -79,6 +81,28 @@ std::vector<TextSample> Trainer::due_samples() {
     hooks_.log.warning("step {}: no samples: {}", attempted_, error.what());
     return {};
   }
+}
+
+// Losses of other data are no lower or higher ones: the lowest is looked for anew. Checkpoints of
+// earlier versions do not say what they were validated with.
+void Trainer::compare_validation(const Manifest& manifest, const Log& log) {
+  const auto validation = manifest.extra.find(kValidationContent);
+  if (validation == manifest.extra.end() || validation->second == val_identity_) return;
+  watch_.begin_anew();
+  if (!has_validation(data_)) {
+    log.warning("[resume] the validation data are gone: there is no val_loss from here");
+    return;
+  }
+  log.warning(
+      "[resume] the validation data changed: val_loss is that of other data from here, and the "
+      "lowest one is looked for anew");
+}
+
+// The first rank holds the record, which the others read.
+std::optional<double> Trainer::train_loss() const {
+  if (record_) return record_->train_loss();
+  const auto last = recorded_step(machine_.files, config_.out, attempted_);
+  return last ? last->train_loss : std::nullopt;
 }
 
 void Trainer::count_energy() {

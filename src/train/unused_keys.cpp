@@ -312,6 +312,8 @@ std::vector<UnusedKey> unused_keys(const LoadedConfig& loaded, const ModelSpec& 
   defaults.recipe.base = loaded.config.recipe.base;
   defaults.model.path = loaded.config.model.path;
   resolve(defaults);
+  // As a run's own config.yaml has them, once they are settled.
+  if (loaded.config.data.fields.negatives.empty()) defaults.data.fields.negatives.clear();
   if (loaded.config.parallel.strict) defaults.parallel.reduce = ReduceFormat::f32;
   const ConfigValues values = config_values(loaded.config), by_default = config_values(defaults);
   Facts facts = facts_of(loaded.config, spec);

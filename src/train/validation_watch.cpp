@@ -37,6 +37,12 @@ bool ValidationWatch::add(int64_t step, double loss) {
   return true;
 }
 
+void ValidationWatch::begin_anew() {
+  const int64_t last_step = last_step_;
+  *this = {};
+  last_step_ = last_step;
+}
+
 void ValidationWatch::write(KeyValues& extra) const {
   extra[kBestStep] = std::to_string(best_step_);
   extra[kLastStep] = std::to_string(last_step_);

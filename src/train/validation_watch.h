@@ -9,11 +9,17 @@
 
 namespace octet {
 
+// In a checkpoint's `extra`: of the data that evaluations read.
+inline constexpr const char* kValidationContent = "validation_content";
+
 class ValidationWatch {
  public:
   // The evaluation behind `step`; whether its loss is the lowest so far. One of a step that was
   // counted already changes nothing. A loss that is not finite is never the lowest.
   bool add(int64_t step, double loss);
+
+  // Of other data: what was the lowest loss says nothing of the next.
+  void begin_anew();
 
   int64_t best_step() const { return best_step_; }  // 0: none yet
   double best_loss() const { return best_loss_; }

@@ -79,7 +79,7 @@ TEST(Arrays, a_run_that_goes_on_comes_to_the_bits_of_one_that_was_not_stopped) {
                         " --set optim.schedule=constant --set data.train=[" +
                         put_windows(folder / "b.safetensors", easy_text(24 * 9 + 1)) + "]");
   EXPECT_EQ(other.code, 3);
-  EXPECT_THAT(other.err, HasSubstr("the training data changed: expected 6 samples of identity"));
+  EXPECT_THAT(other.err, HasSubstr("the training data changed: expected 6 samples of content"));
 }
 
 TEST(Arrays, the_last_rows_are_held_out_and_evaluated) {

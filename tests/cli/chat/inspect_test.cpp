@@ -58,6 +58,48 @@ TEST(DataInspect, shows_masks_lengths_and_what_was_dropped) {
   EXPECT_EQ(sample["mask"].front(), 0);
 }
 
+// A template that rewrites earlier turns makes a sample of each answer: of one conversation still.
+TEST(DataInspect, counts_conversations_and_their_samples) {
+  const test::ScratchFolder folder;
+  const std::string data = folder.put(
+      "x.jsonl",
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"},)"
+      R"( {"role": "user", "content": "c"}, {"role": "assistant", "content": "d"}]})"
+      "\n"
+      R"({"prompt": "e", "completion": "f"})"
+      "\n");
+  const std::string chat =
+      folder.put("chat.jinja",
+                 "{% for m in messages %}{{ m.role }}: "
+                 "{{ m.content if loop.last or m.role == 'user' else '-' }}\n{% endfor %}"
+                 "{% if add_generation_prompt %}assistant: {% endif %}");
+  const std::string config = folder.put(
+      "run.yaml", "model: {hidden: 32, layers: 1, heads: 2, ffn: 32, seq: 80}\ndata: {train: [" +
+                      data + "], chat: {template: " + chat + "}}\n");
+  const Result result = inspect(folder, config + " --n 0");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.out.find("documents      2, "), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("samples        3 of 2 records"), std::string::npos) << result.out;
+}
+
+TEST(DataInspect, names_that_are_no_utf8_are_escaped) {
+  const test::ScratchFolder folder;
+  folder.put("data/a.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n");
+  folder.put("data/b\xff.json", "{\"prompt\": ");
+  folder.put("data/c\xfe.txt", "text");
+  const std::string config = folder.put(
+      "run.yaml", "model: {hidden: 32, layers: 1, heads: 2, ffn: 32, seq: 40}\ndata: {train: [" +
+                      (folder / "data") + "], chat: {template: plain}}\n");
+  const Result result = inspect(folder, config + " --json");
+  ASSERT_EQ(result.code, 0) << result.err;
+  const auto chat = nlohmann::json::parse(result.out)["chat"];
+  const auto place = [](const nlohmann::json& list) {
+    return list[0]["places"][0].get<std::string>();
+  };
+  EXPECT_NE(place(chat["dropped"]).find("data/b\\xff.json:1"), std::string::npos);
+  EXPECT_NE(place(chat["unread_files"]).find("data/c\\xfe.txt"), std::string::npos);
+}
+
 // Two rows a pair, as they are trained.
 TEST(DataInspect, pairs_of_answers_are_rows) {
   const test::ScratchFolder folder;

@@ -53,6 +53,7 @@ TEST(ConvertAdapters, flags_go_together_or_are_refused_by_name) {
       {run + file + " --adapter-only", "--adapter-only"},
       {model + file + " --fold-norms", "--fold-norms"},
       {model + file + " --max-shard 5GB" + adapter, "--max-shard"},
+      {model + f.folder / "out.GGUF" + " --max-shard 5GB", "out.GGUF', which is one file"},
       {gguf + out + adapter, "--adapter"},
       {gguf + out + " --merge", "--merge"},
       {gguf + out + " --adapter-only", "--adapter-only"},
@@ -106,6 +107,14 @@ struct Padded {
   ModelSpec spec = test::small_spec();
   std::string model;
 };
+
+TEST(ConvertAdapters, places_are_named_by_flags_too) {
+  const Converted f;
+  const Outcome outcome =
+      f.convert("--model " + f.options.model + " --out " + (f.folder / "named"));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(posix_files().exists(f.folder / "named/model.safetensors"));
+}
 
 TEST(AddTokens, rows_are_the_mean_and_those_left_over_come_first) {
   for (const bool tied : {false, true}) {

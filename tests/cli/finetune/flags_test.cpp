@@ -50,6 +50,27 @@ TEST_F(ModelFlagsOfTrain, flags_are_the_same_as_sets_of_their_keys) {
   EXPECT_THAT(flags, testing::HasSubstr("rank: 4"));
 }
 
+// A recipe that is passed over in silence trains another model than the one that was asked for.
+TEST_F(ModelFlagsOfTrain, are_said_over_a_file_too) {
+  folder_.put("c.yaml",
+              "model: {path: model}\nrecipe: bf16\ndata: {train: [none.txt]}\nout: run\n"
+              "train: {steps: 1, batch: 1, eval_every: 0, export: none}\n");
+  const Outcome by_flags = run("train c.yaml --data text.txt --recipe fp32 --out run --seq 32");
+  ASSERT_EQ(by_flags.code, 0) << by_flags.err;
+  EXPECT_THAT(by_flags.err, testing::HasSubstr("recipe fp32"));
+  EXPECT_THAT(config(), testing::HasSubstr("seq: 32"));
+  const Outcome other = run("train c.yaml --data text.txt --out b --seq 32 --quiet");
+  ASSERT_EQ(other.code, 0) << other.err;
+  EXPECT_THAT(posix_files().read_text(folder_ / "b/config.yaml"),
+              testing::HasSubstr("\nout: \"b\"\n"));
+  const Outcome both = run("train c.yaml --recipe fp32 --set recipe=coat");
+  EXPECT_EQ(both.code, 2);
+  EXPECT_THAT(both.err, testing::HasSubstr("--recipe fp32: expected this or --set recipe=coat"));
+  const Outcome two = run("train c.yaml --model model --data text.txt");
+  EXPECT_EQ(two.code, 2);
+  EXPECT_THAT(two.err, testing::HasSubstr("got a file and --model"));
+}
+
 TEST_F(ModelFlagsOfTrain, a_flag_beside_a_set_of_its_key_is_refused_and_names_both) {
   const Outcome plain = train("--lr 2e-3 --set optim.lr=1e-3");
   EXPECT_EQ(plain.code, 2);
@@ -62,6 +83,36 @@ TEST_F(ModelFlagsOfTrain, a_flag_beside_a_set_of_its_key_is_refused_and_names_bo
   const Outcome range = train("--batch 0");
   EXPECT_EQ(range.code, 2);
   EXPECT_THAT(range.err, testing::HasSubstr("--batch: expected an integer in [1, 1048576], got 0"));
+}
+
+TEST_F(ModelFlagsOfTrain, an_empty_word_is_refused) {
+  for (const char* flag : {"--out", "--recipe", "--data", "--model", "--adapter"}) {
+    const Outcome outcome = train(std::string(flag) + " \"\"");
+    EXPECT_EQ(outcome.code, 2) << flag;
+    EXPECT_THAT(outcome.err, testing::HasSubstr(std::string(flag) + ": expected a value"));
+  }
+}
+
+TEST_F(ModelFlagsOfTrain, a_model_that_is_not_there_is_named) {
+  const Outcome outcome = run("train --model nowhere --data text.txt --out run");
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_THAT(outcome.err, testing::HasSubstr("[model] 'nowhere': expected a model folder"));
+  EXPECT_THAT(outcome.err, testing::HasSubstr("got no such path"));
+}
+
+// Nobody wrote what fine-tuning sets.
+TEST_F(ModelFlagsOfTrain, defaults_that_pairs_do_not_use_are_not_told) {
+  std::string pairs;
+  for (int i = 0; i < 30; ++i) {
+    const std::string n = std::to_string(i);
+    pairs += R"({"prompt": ")" + n + R"(", "chosen": "yes )" + n + R"(", "rejected": "no"})" + "\n";
+  }
+  folder_.put("pairs.jsonl", pairs);
+  const Outcome outcome =
+      run("train --model model --data pairs.jsonl --loss dpo --out run --epochs 0.2 --quiet "
+          "--set train.export=none");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, testing::Not(testing::HasSubstr("train.eval_bytes")));
 }
 
 TEST_F(ModelFlagsOfTrain, help_lists_them) {
@@ -128,10 +179,14 @@ TEST_F(ModelFlagsOfTrain, a_folder_that_is_no_model_is_told_as_one) {
   folder_.put("notes/note.txt", "");
   for (const char* command : {"plan", "train --data text.txt"}) {
     EXPECT_EQ(run(std::string(command) + " --model a/b/none").err,
-              "octet: [model] 'a/b/none': expected a model folder, got no such path\n");
+              "octet: [model] 'a/b/none': expected a model folder (config.json, model.safetensors), a "
+              "run with an export, a .gguf file, or org/name of the hub's local cache, got no such "
+              "path\n");
     EXPECT_EQ(
         run(std::string(command) + " --model notes").err,
-        "octet: [model] 'notes': expected a model folder, got a folder without config.json\n");
+        "octet: [model] 'notes': expected a model folder (config.json, model.safetensors), a run "
+        "with an export, a .gguf file, or org/name of the hub's local cache, got a folder without "
+        "config.json\n");
   }
 }
 

@@ -356,7 +356,7 @@ TEST(Report, tells_tokens_a_joule_where_energy_was_counted) {
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const auto rows = nlohmann::json::parse(outcome.out);
   EXPECT_EQ(rows.at(0).at("per_joule"), 16);
-  EXPECT_EQ(rows.at(1).at("per_joule"), "");
+  EXPECT_EQ(rows.at(1).at("per_joule"), nullptr);
   const auto runs = script_data(page(folder)).at("runs");
   EXPECT_EQ(runs.at(0).at("tokens_per_joule"), 16);
   EXPECT_FALSE(runs.at(1).contains("tokens_per_joule"));

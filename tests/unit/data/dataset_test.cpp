@@ -180,15 +180,18 @@ TEST(Dataset, no_text_begins_with_a_byte_order_mark) {
   EXPECT_EQ(text_of(data.train), "BB" + marked + "AA");
 }
 
-TEST(Dataset, the_end_of_train_is_held_out_unless_val_is_given) {
+TEST(Dataset, the_end_of_train_is_held_out_and_validates_unless_val_is_given) {
   const ScratchFolder folder;
   const std::string a = folder.put("a", "0123456789"), b = folder.put("b", "abcdefghij");
   const Dataset held = open({.train = {a, b}, .val_fraction = 0.25});
   EXPECT_EQ(text_of(held.train), "0123456789abcde");
   EXPECT_EQ(text_of(held.val), "fghij");
-  const Dataset given = open({.train = {a}, .val = {b}});
+  const Dataset given = open({.train = {a}, .val = {b}, .val_fraction = 0});
   EXPECT_EQ(text_of(given.train), "0123456789");
   EXPECT_EQ(text_of(given.val), "abcdefghij");
+  const Dataset both = open({.train = {a}, .val = {b}, .val_fraction = 0.25});
+  EXPECT_EQ(text_of(both.train), "01234567");  // what a run held out stays so
+  EXPECT_EQ(text_of(both.val), "abcdefghij");
 }
 
 TEST(Dataset, whole_documents_are_held_out_where_there_are_several) {

@@ -217,7 +217,7 @@ TEST(Loader, restoring_with_other_data_or_options_is_refused) {
   };
   EXPECT_EQ(refused(numbered_stream({103}), options), "no error");
   EXPECT_EQ(refused(numbered_stream({104}), options).substr(0, 61),
-            "[data] the training data changed: expected 103 tokens of iden");
+            "[data] the training data changed: expected 103 tokens of cont");
   EXPECT_EQ(refused(numbered_stream({103}, 20), options).substr(0, 33),
             "[data] the training data changed:");
   EXPECT_EQ(refused(numbered_stream({103}), {.seq = 5, .seed = 11}),

@@ -41,7 +41,7 @@ TEST(Mixture, of_equal_weights_is_one_part) {
 TEST(WeightedRows, hold_documents_by_weight_and_resume) {
   const auto tokenizer = byte_tokenizer();
   const auto source = [&](char byte, int n) {
-    TextBuilder builder("x", *tokenizer);
+    TextBuilder builder(*tokenizer);
     for (int i = 0; i < n; ++i) builder.add_document(std::string(3, byte));
     return TokenStream({builder.build()});
   };

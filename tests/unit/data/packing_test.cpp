@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
+#include <tuple>
 
 #include "unit/base/error_of.h"
 #include "unit/data/documents.h"
@@ -117,6 +118,21 @@ TEST(Packing, what_does_not_fit_is_dropped_cut_or_split) {
   EXPECT_EQ(spans(split), (Spans{{0, 5}, {13, 9}, {21, 9}, {30, 9}, {39, 4}}));
   EXPECT_EQ(split.n_lost_tokens, 0);
   EXPECT_EQ(split.n_without_labels, 1);
+}
+
+// Parts of documents are no documents.
+TEST(Packing, documents_of_an_evaluation_are_counted_whole) {
+  const auto of = [](const std::vector<int64_t>& lengths, TooLong too_long, int64_t max_tokens) {
+    const EvaluatedDocuments found =
+        evaluated_documents(stream_of(lengths), {.seq = 8, .too_long = too_long}, max_tokens);
+    return std::tuple(found.n, found.n_all, found.is_all);
+  };
+  const std::vector<int64_t> lengths = {5, 25, 9, 4};
+  EXPECT_EQ(of(lengths, TooLong::drop, 1000), std::tuple(3, 4, false));
+  // A part of the second holds nothing to train.
+  EXPECT_EQ(of(lengths, TooLong::split, 1000), std::tuple(4, 4, false));
+  EXPECT_EQ(of(lengths, TooLong::split, 12), std::tuple(2, 4, false));
+  EXPECT_EQ(of({5, 9, 4}, TooLong::split, 1000), std::tuple(3, 3, true));
 }
 
 TEST(Packing, a_state_restores_any_position) {

@@ -128,7 +128,7 @@ TEST(SampleLoader, a_state_of_other_data_or_options_is_refused) {
   RowLoader loader(numbered(5), {.seq = 1, .seed = 3});
   const LoaderState state = loader.state();
   EXPECT_EQ(test::error_of([&] { RowLoader(numbered(6), {.seq = 1, .seed = 3}).restore(state); }),
-            "[data] the training data changed: expected 5 samples of identity 0000000000000024, "
+            "[data] the training data changed: expected 5 samples of content 0000000000000024, "
             "got 6 of 000000000000002b");
   EXPECT_EQ(test::error_of([&] { RowLoader(numbered(5), {.seq = 1, .seed = 4}).restore(state); }),
             "[data] 'seed' must stay as in the checkpoint: expected 3, got 4");

@@ -143,6 +143,9 @@ TEST(Shards, identity_follows_size_and_content) {
   };
   const uint64_t first = identity({1, 2, 3});
   EXPECT_EQ(identity({1, 2, 3}), first);
+  EXPECT_EQ(
+      shard_source(posix_files(), folder.put("y.bin", raw<uint16_t>({1, 2, 3})), {})->identity(),
+      first);
   EXPECT_NE(identity({1, 2, 4}), first);
   EXPECT_NE(identity({1, 2, 3, 0}), first);
 }

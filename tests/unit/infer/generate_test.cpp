@@ -330,7 +330,7 @@ TEST(PaddedRow, has_no_labels) {
 
 TEST(Documents, are_cut_and_counted_as_asked) {
   const auto tokenizer = byte_tokenizer();
-  TextBuilder builder("text", *tokenizer);
+  TextBuilder builder(*tokenizer);
   for (const char* text : {"abc", "defgh", "i"}) builder.add_document(text);
   const TokenStream stream({builder.build()});
   using Documents = std::vector<std::vector<int32_t>>;

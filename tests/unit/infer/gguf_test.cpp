@@ -1,8 +1,10 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <map>
 
+#include "base/gguf.h"
 #include "infer/import_gguf.h"
 #include "infer/loaded_rms.h"
 #include "infer/model_source.h"
@@ -99,12 +101,18 @@ TEST(Gguf, what_is_no_whole_file_or_no_llama_is_refused_by_name) {
     EXPECT_TRUE(error(whole.substr(0, n)).starts_with("[gguf] DIR/m.gguf: ")) << n;
   GgufModel other = small_gguf();
   other.tensor("rope_freqs.weight", {32}, kF32);
-  const std::string other_divisors =
-      "[gguf] DIR/m.gguf: 'rope_freqs.weight': expected the divisors of Llama 3's scaling, got "
-      "others";
-  EXPECT_EQ(error(other.file.bytes()), other_divisors);
+  const auto divisors = [](int64_t n) {
+    return "[gguf] DIR/m.gguf: 'rope_freqs.weight': expected " + std::to_string(n) +
+           " divisors, one for two columns of a head, got 32";
+  };
+  EXPECT_EQ(error(other.file.bytes()), divisors(kHeadDim / 2));
   other.file.add("llama.attention.key_length", 4294967294u);  // 8 GiB of them
-  EXPECT_EQ(error(other.file.bytes()), other_divisors);
+  EXPECT_EQ(error(other.file.bytes()), divisors(2147483647));
+  GgufModel unlike = small_gguf();
+  unlike.tensor("rope_freqs.weight", {kHeadDim / 2}, kF32);
+  EXPECT_THAT(
+      error(unlike.file.bytes()),
+      testing::HasSubstr("'rope_freqs.weight': expected 8 divisors of Llama 3's scaling by "));
   GgufModel unknown = small_gguf();
   unknown.file.add_tensor("extra", {256}, 10, std::string(84, '\0'));
   EXPECT_EQ(error(unknown.file.bytes()),
@@ -122,6 +130,13 @@ TEST(Gguf, what_is_no_whole_file_or_no_llama_is_refused_by_name) {
       "[gguf] DIR/m.gguf: expected general.architecture to be one of 'llama', 'qwen2', 'qwen3', "
       "got 'bert'");
   EXPECT_FALSE(posix_files().exists(folder / "never"));
+}
+
+TEST(Gguf, names_end_in_small_or_capital_letters) {
+  for (const char* name : {"a.gguf", "a.GGUF", "b/a.Gguf", ".gguf"})
+    EXPECT_TRUE(is_gguf_name(name)) << name;
+  for (const char* name : {"", "gguf", "a.gguf.json", "a_gguf", "a.gguf/"})
+    EXPECT_FALSE(is_gguf_name(name)) << name;
 }
 
 TEST(LoadedRms, is_that_of_each_parameter) {

@@ -140,14 +140,16 @@ TEST(Weights, what_does_not_fit_is_named) {
             }),
             "[weights] DIR/model.safetensors: 'model.embed_tokens.weight' must be [11,8], got "
             "[11,9]");
-  EXPECT_EQ(error([](auto& decls) {
-              decls.push_back(tensor_decl("model.extra.weight", Dtype::f32, {2}));
-            }),
-            "[weights] DIR/model.safetensors: the model has no parameter 'model.extra.weight'");
+  EXPECT_EQ(
+      error(
+          [](auto& decls) { decls.push_back(tensor_decl("model.extra.weight", Dtype::f32, {2})); }),
+      "[weights] DIR/model.safetensors: 'model.extra.weight' is of no parameter of the model, "
+      "kind llama");
   EXPECT_EQ(error([](auto& decls) {  // as the file names it, not as a bare decoder's
               decls.push_back(tensor_decl("score.weight", Dtype::f32, {2}));
             }),
-            "[weights] DIR/model.safetensors: the model has no parameter 'score.weight'");
+            "[weights] DIR/model.safetensors: 'score.weight' is of no parameter of the model, kind "
+            "llama");
   EXPECT_EQ(error([](auto& decls) {
               decls.back() = tensor_decl("lm_head.weight", Dtype::i32, {11, 8});
             }),

@@ -224,9 +224,6 @@ TEST(HfConfig, what_is_wrong_or_not_supported_is_named) {
       {R"({"model_type":"gemma3"})", "[config.json] c: 'model_type': expected one of " + known +
                                          " (docs/models.md); the nearest is gemma3_text, got "
                                          "\"gemma3\""},
-      {R"({"model_type":"smolvlm"})", "[config.json] c: 'model_type': expected one of " + known +
-                                          " (docs/models.md); the nearest is idefics3, got "
-                                          "\"smolvlm\""},
       {R"({"model_type":"llama"})", "[json] c: expected key 'vocab_size', got none"},
       {R"({"model_type":"llama","vocab_size":null})",
        "[json] c: 'vocab_size' must be an integer, got null"},

@@ -123,6 +123,36 @@ TEST(HfParts, that_are_not_supported_are_refused_by_name) {
               testing::HasSubstr("'scale_factor': expected a divisor"));  // 7
 }
 
+// The same function under the same names.
+TEST(HfParts, of_smolvlm_are_those_of_idefics3) {
+  const auto of = [](const std::string& type) {
+    return parse_hf_config(R"({"model_type": ")" + type + R"(", "image_token_id": 5, )" +
+                               R"("vision_config": {"model_type": ")" + type +
+                               R"(_vision", "image_size": 64}, "text_config": {"vocab_size": 9}})",
+                           "c");
+  };
+  EXPECT_EQ(of("smolvlm"), of("idefics3"));
+  EXPECT_EQ(of("smolvlm").kind, ModelKind::idefics3);
+}
+
+// Pictures and patches are squares, whose sides transformers also writes as two.
+TEST(HfParts, have_equal_sides) {
+  const auto vit = [](const std::string& sides) {
+    return R"({"model_type": "vit", "architectures": ["ViTForImageClassification"], )" + sides +
+           "}";
+  };
+  const ModelSpec spec =
+      parse_hf_config(vit(R"("image_size": [32, 32], "patch_size": [8, 8])"), "c");
+  EXPECT_EQ(spec.image_size, 32);
+  EXPECT_EQ(spec.patch_size, 8);
+  for (const std::string list : {"[32, 16]", "[32]", "[32, 32, 32]", "[32.0, 32.0]", "[]"}) {
+    EXPECT_EQ(error_of([&] { parse_hf_config(vit("\"image_size\": " + list), "c"); }).substr(0, 72),
+              "[config.json] c: 'image_size': expected an integer, or two equal ones, g");
+  }
+  EXPECT_THAT(error_of([&] { parse_hf_config(vit(R"("hidden_size": [768, 768])"), "c"); }),
+              testing::HasSubstr("'hidden_size' must be an integer"));
+}
+
 TEST(HfParts, name_keys_that_they_do_not_know) {
   const HfConfig config = parse_hf_config_and_keys(
       llava_with(R"("vision_config": {"foo": 1, "projection_dim": 4}, "image_seq_length": 3,)"

@@ -65,6 +65,19 @@ TEST(RunStatistics, losses_that_are_not_finite_leave_the_mean_alone) {
   EXPECT_EQ(with.summary()->loss_mean, without.summary()->loss_mean);
 }
 
+TEST(RunStatistics, the_training_loss_is_of_the_last_finite_losses_before_and_behind_a_resume) {
+  RunStatistics statistics({.interval = 0});
+  EXPECT_FALSE(statistics.train_loss().has_value());
+  for (int64_t step = 1; step <= 15; ++step)
+    statistics.replay({.step = step, .loss = static_cast<float>(step)});
+  statistics.replay({.step = 16, .loss = 0, .has_labels = false});
+  EXPECT_EQ(statistics.train_loss(), 8);
+  statistics.add(report(17, kMissing));
+  for (int64_t step = 18; step <= 27; ++step)
+    statistics.add(report(step, static_cast<float>(step - 2)));
+  EXPECT_EQ(statistics.train_loss(), 15.5);  // of 6 to 25
+}
+
 TEST(RunStatistics, an_interval_is_summed_up_at_its_end) {
   RunStatistics statistics({.interval = 4, .last_step = 6, .clip = 1.0});
   const float norms[] = {0.5F, 3.0F, kMissing, 1.5F, 0.1F, 0.3F};

@@ -187,8 +187,9 @@ TEST(UnusedKeys, steps_beside_a_share_of_their_file_are_told) {
     Dataset data;
     data.train = TokenStream({std::make_shared<Zeros>()});
     std::vector<std::string> said;
-    settle_length(loaded, data,
-                  Log([&](LogLevel, const std::string& line) { said.push_back(line); }));
+    settle_length(loaded, data, Log([&](LogLevel level, const std::string& line) {
+                    if (level == LogLevel::warning) said.push_back(line);
+                  }));
     steps = loaded.config.train.steps;
     return said;
   };
@@ -202,6 +203,29 @@ TEST(UnusedKeys, steps_beside_a_share_of_their_file_are_told) {
   EXPECT_THAT(tell("train: {steps: 20, batch: 2}\noptim: {warmup: 7, warmup_share: 0.5}"),
               ElementsAre("a.yaml:2: optim.warmup = 7 has no effect beside optim.warmup_share"));
   EXPECT_THAT(tell("train: {steps: 20, batch: 2}\noptim: {warmup_share: 0.5}"), IsEmpty());
+}
+
+TEST(UnusedKeys, shares_of_a_run_that_are_no_step_are_told) {
+  const auto tell = [](const std::string& text, const std::vector<std::string>& sets = {}) {
+    LoadedConfig loaded = parse_config(text + "\n", "a.yaml", sets);
+    Dataset data;
+    data.train = TokenStream({std::make_shared<Zeros>()});
+    std::vector<std::string> said;
+    settle_length(loaded, data,
+                  Log([&](LogLevel, const std::string& line) { said.push_back(line); }));
+    return said;
+  };
+  EXPECT_THAT(tell("train: {steps: 10}\noptim: {warmup_share: 0.04}"),
+              ElementsAre("optim.warmup_share: 0.04 of 10 steps is less than half a step: no "
+                          "warm-up"));
+  EXPECT_THAT(tell("train: {steps: 10}\noptim: {warmup_share: 0.05}"), IsEmpty());
+  EXPECT_THAT(tell("train: {steps: 9}"), ElementsAre(HasSubstr("a tenth of them is less than a")));
+  EXPECT_THAT(tell("train: {steps: 90}\noptim: {warmup: 50}", {"train.steps=5"}),
+              ElementsAre(HasSubstr("a tenth of them is less than a")));
+  EXPECT_THAT(tell("train: {steps: 10}"), IsEmpty());
+  EXPECT_THAT(tell("train: {steps: 9}\noptim: {warmup: 0}"), IsEmpty());
+  EXPECT_THAT(tell("train: {steps: 9}\noptim: {warmup: 0, schedule: wsd, decay_share: 0.1}"),
+              ElementsAre(HasSubstr("optim.decay_share: 0.1 of 9 steps is less than a step")));
 }
 
 // Two texts of 100 tokens.
