@@ -178,10 +178,11 @@ TEST_F(ModelFlagsOfTrain, a_name_of_the_hub_is_looked_up_in_its_local_cache) {
 TEST_F(ModelFlagsOfTrain, a_folder_that_is_no_model_is_told_as_one) {
   folder_.put("notes/note.txt", "");
   for (const char* command : {"plan", "train --data text.txt"}) {
-    EXPECT_EQ(run(std::string(command) + " --model a/b/none").err,
-              "octet: [model] 'a/b/none': expected a model folder (config.json, model.safetensors), a "
-              "run with an export, a .gguf file, or org/name of the hub's local cache, got no such "
-              "path\n");
+    EXPECT_EQ(
+        run(std::string(command) + " --model a/b/none").err,
+        "octet: [model] 'a/b/none': expected a model folder (config.json, model.safetensors), a "
+        "run with an export, a .gguf file, or org/name of the hub's local cache, got no such "
+        "path\n");
     EXPECT_EQ(
         run(std::string(command) + " --model notes").err,
         "octet: [model] 'notes': expected a model folder (config.json, model.safetensors), a run "
