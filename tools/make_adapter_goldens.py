@@ -57,7 +57,7 @@ TRAINED = ("rslora with patterns", "dora by an expression")
 
 
 # Of a pair that is tied, which PEFT writes twice: drawn by the other's name.
-SAME = {"base_model.model.lm_head.weight": "base_model.model.model.embed_tokens.weight"}
+SAME = {f"base_model.model.lm_head.{name}": "base_model.model.model.embed_tokens.weight" for name in ("modules_to_save.weight", "original_module.weight", "weight")}
 
 
 def shapes(at):

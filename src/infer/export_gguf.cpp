@@ -120,6 +120,8 @@ void check_says_all(const ModelSpec& spec, const std::string& header) {
       resolved(gguf_spec(written, has_divisors ? llama3_divisors(spec) : std::vector<float>()));
   ModelSpec full = spec;
   full.rope_seq = read.rope_seq;
+  if (full.rope_scaling == RopeScaling::linear && full.rope_factor == 1)
+    full.rope_scaling = RopeScaling::none;                            // positions as they are
   if (full.sliding_window == 0) read.window_from = full.window_from;  // of no layer
   for (double ModelSpec::*of : {&ModelSpec::norm_eps, &ModelSpec::rope_theta,
                                 &ModelSpec::rope_factor}) {  // are f32 in the file

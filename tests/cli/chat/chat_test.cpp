@@ -125,7 +125,7 @@ TEST_F(Chat, fails_with_3_and_the_templates_own_words) {
   EXPECT_EQ(render("--template " + broken + " --context " + contexts() + " --name one"), 3);
   EXPECT_NE(err_.find("line 2"), std::string::npos) << err_;
   EXPECT_EQ(render("--template " + source + " --context " + contexts() + " --name three"), 3);
-  EXPECT_EQ(render("--template " + folder_ + "/absent --context " + contexts() + " --name one"), 3);
+  EXPECT_EQ(render("--template " + folder_ + "/absent --context " + contexts() + " --name one"), 2);
   const std::string bad = write("bad.json", "{");
   EXPECT_EQ(render("--template chatml --context " + bad), 3);
 }

@@ -165,7 +165,7 @@ TEST(PicturesInTexts, are_evaluated_as_arrays) {
     const Outcome outcome = run_program(
         folder, "eval --json --seq 64 --recipe fp32 --model " + model + " --data " + path);
     EXPECT_EQ(outcome.code, 0) << outcome.err;
-    return outcome.code == 0 ? json::parse(outcome.out)[0].at("loss").get<double>() : 0.0;
+    return outcome.code == 0 ? json::parse(outcome.out)[0].at("nll").get<double>() : 0.0;
   };
   EXPECT_GT(evaluate(folder / "run", 2), 0);
   EXPECT_GT(evaluate(folder / "run/export", 1), 0);

@@ -325,9 +325,7 @@ TEST(AdapterFolder, that_does_not_fit_its_base_is_refused) {
          p.tensors["base_model.model.model.layers.0.self_attn.q_proj.lora_A.bias"] = {4};
        }},
       {"a whole weight", "modules_to_save",
-       [](Put& p) {
-         p.tensors["base_model.model.lm_head.weight"] = {40, 16};
-       }},
+       [](Put& p) { p.tensors["base_model.model.model.norm.weight"] = {16}; }},
       {"another family", "base", [](Put& p) { p.base = "gpt2"; }},
   };
   for (const Change& change : changes) {

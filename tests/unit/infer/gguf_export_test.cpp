@@ -120,6 +120,7 @@ TEST_F(GgufExport, scaled_positions_go_along) {
   const ModelSpec linear = read_back({{"rope_type", "linear"}, {"factor", 2.5}});
   EXPECT_EQ(linear.rope_scaling, RopeScaling::linear);
   EXPECT_EQ(linear.rope_factor, 2.5);
+  EXPECT_EQ(read_back({{"rope_type", "linear"}, {"factor", 1.0}}).rope_scaling, RopeScaling::none);
   const ModelSpec llama3 = read_back({{"rope_type", "llama3"},
                                       {"factor", 8.0},
                                       {"low_freq_factor", 1.0},
