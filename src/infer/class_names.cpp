@@ -34,6 +34,7 @@ std::vector<std::string> names_in(const Json& config, const char* key, int64_t n
     names[static_cast<size_t>(*id)] = std::move(name);
   }
   std::vector<std::string> result;
+  result.reserve(names.size());
   for (auto& name : names) result.push_back(*std::move(name));
   return result;
 }

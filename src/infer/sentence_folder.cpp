@@ -127,7 +127,8 @@ void expect_plain_padding(const Files& files, const std::string& folder) {
 // True of a default prompt that puts nothing before a text.
 bool is_empty_prompt(const JsonObject& config) {
   const Json prompts = config.has("prompts") ? config.at("prompts") : Json();
-  return prompts.is_object() && prompts.value(config.string("default_prompt_name"), Json()) == "";
+  return prompts.is_object() &&
+         prompts.value(config.string("default_prompt_name"), Json()) == Json("");
 }
 
 // Settings with which sentence-transformers would not load a module, or name other vectors.
