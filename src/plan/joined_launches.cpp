@@ -1,7 +1,6 @@
 #include "plan/joined_launches.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "plan/kernel_row.h"
 #include "plan/views.h"
@@ -35,54 +34,19 @@ bool may_be_one(const Graph& graph, const PlanStep& step, const PlanStep& next) 
          step.scratch < 0 && next.scratch < 0;
 }
 
-// Where values are read: the steps of an order that read each, by its root.
-class Readers {
- public:
-  Readers(const Graph& graph, const ById<NodeId>& order)
-      : graph_(graph), last_(graph.values.size(), -1) {
-    for (int step = 0; step < static_cast<int>(order.size()); ++step) {
-      for (const ValueId id : graph.node(order[step]).operands) {
-        if (id != kNoValue) add(id, step);
-      }
-    }
-    for (const GraphOutput& output : graph.outputs) {
-      if (output.updates == kNoValue) add(output.value, kNever);
-    }
-  }
-  // True if none but steps up to `last` read it.
-  bool end_by(ValueId id, int last) const { return last_[view_root(graph_, id)] <= last; }
-
- private:
-  static constexpr int kNever = std::numeric_limits<int>::max();
-
-  void add(ValueId id, int step) {
-    const ValueId root = view_root(graph_, id);
-    last_[root] = std::max(last_[root], step);
-  }
-
-  const Graph& graph_;
-  ById<int> last_;
-};
-
-bool updates_input(const Graph& graph, ValueId id) {
-  return std::ranges::any_of(graph.outputs, [&](const GraphOutput& output) {
-    return output.value == id && output.updates != kNoValue;
-  });
-}
-
 }  // namespace
 
 std::vector<StepChain> find_chains(const Graph& graph, const ById<NodeId>& order,
-                                   const ById<KernelChoice>& kernels, const Target& target) {
+                                   const ById<KernelChoice>& kernels, const ById<int>& last_use,
+                                   const Target& target) {
   const int n = static_cast<int>(order.size());
   const auto has_kernel = [&](int step) {
     const KernelRow* row = kernels[step].row;
     return row != nullptr && row->chain_kernel != nullptr;
   };
-  const Readers readers(graph, order);
   const auto is_inner = [&](int step, int last) {
     return std::ranges::all_of(graph.node(order[step]).results, [&](ValueId id) {
-      return id == kNoValue || (readers.end_by(id, last) && !updates_input(graph, id));
+      return id == kNoValue || last_use[view_root(graph, id)] <= last;
     });
   };
   // The kernel of the steps from `first` to `last`; empty where they are no chain.

@@ -22,10 +22,12 @@ struct StepChain {
   int first = 0, last = 0;
   std::string_view kernel;
 };
-// The chains of nodes in this order with these kernels, disjoint and in order. Their operands and
+// The chains of nodes in this order with these kernels, disjoint and in order. last_use: by value,
+// the last step that reads it or a view of it; the number of steps for outputs. Their operands and
 // results have to lie apart from each other until the last one has ended.
 std::vector<StepChain> find_chains(const Graph& graph, const ById<NodeId>& order,
-                                   const ById<KernelChoice>& kernels, const Target& target);
+                                   const ById<KernelChoice>& kernels, const ById<int>& last_use,
+                                   const Target& target);
 
 // By step: whether the next one may be launched with it; chains are those of the plan.
 std::vector<bool> find_joined(const Plan& plan);

@@ -92,8 +92,8 @@ class Planner {
                  order_.end());
     ends_ = ends_of_use(plan_.graph, order_);
     choose_kernels();
-    keep_chains_apart();
     find_last_uses();
+    keep_chains_apart();
     find_gradients();
     place_inputs();
     for (int step = 0; step < static_cast<int>(order_.size()); ++step) plan_step(step);
@@ -115,7 +115,7 @@ class Planner {
   ValueId root(ValueId id) const { return view_root(plan_.graph, id); }
 
   void keep_chains_apart() {
-    chains_ = find_chains(plan_.graph, order_, kernels_, catalogue_.target());
+    chains_ = find_chains(plan_.graph, order_, kernels_, last_use_, catalogue_.target());
     for (const StepChain& chain : chains_) {
       for (int step = chain.first; step <= chain.last; ++step)
         ends_[step] = std::max(ends_[step], chain.last);

@@ -44,6 +44,13 @@ std::vector<std::string> joined_runs(FunctionKey key, FrozenFormat weights) {
   return joined_runs(program.plan(key.name, key.size));
 }
 
+// Options of a program that only generates.
+ProgramOptions generating() {
+  ProgramOptions options;
+  options.forward = forward_builder(resolved(test::small_llama()));
+  options.inference_only = true;
+  return options;
+}
 FunctionKey decode(int64_t batch) {
   return {function::pick, {.batch = batch, .seq = 1, .cache = 16}};
 }
@@ -72,11 +79,8 @@ TEST(JoinedLaunches, of_a_decoded_token_are_its_projections_and_all_of_attention
 }
 // What only a chain reads may not lie where another of its blocks still reads or writes.
 TEST(JoinedLaunches, of_a_chain_lie_apart_until_it_ends) {
-  ProgramOptions options;
-  options.forward = forward_builder(resolved(test::small_llama()));
-  options.inference_only = true;
   const FunctionKey key = decode(1);
-  Program program(options, gpu_catalogue(), {key});
+  Program program(generating(), gpu_catalogue(), {key});
   const Plan& plan = program.plan(key.name, key.size);
   EXPECT_EQ(chain_kernels(plan), (std::vector<std::string_view>{"cached_step", "cached_step"}));
   for (size_t first = 0; first < plan.steps.size(); ++first) {
@@ -104,11 +108,8 @@ TEST(JoinedLaunches, of_a_chain_lie_apart_until_it_ends) {
 }
 // Kernels go by their row: what they are called says nothing.
 TEST(JoinedLaunches, go_by_row_and_not_by_name) {
-  ProgramOptions options;
-  options.forward = forward_builder(resolved(test::small_llama()));
-  options.inference_only = true;
   const FunctionKey key = decode(1);
-  Program program(options, gpu_catalogue(), {key});
+  Program program(generating(), gpu_catalogue(), {key});
   Plan plan = program.plan(key.name, key.size);
   const std::vector<bool> joined = find_joined(plan);
   for (size_t i = 0; i < plan.steps.size(); ++i) plan.steps[i].kernel.name = std::to_string(i);
@@ -119,12 +120,9 @@ TEST(JoinedLaunches, go_by_row_and_not_by_name) {
 }
 // Each slice of many keys has a block where there are few rows.
 TEST(JoinedLaunches, of_a_long_cache_have_blocks_for_slices_of_keys) {
-  ProgramOptions options;
-  options.forward = forward_builder(resolved(test::small_llama()));
-  options.inference_only = true;
   const FunctionKey few{function::pick, {.batch = 1, .seq = 1, .cache = 600}};
   const FunctionKey many{function::pick, {.batch = 256, .seq = 1, .cache = 600}};
-  Program program(options, gpu_catalogue(), {few, many});
+  Program program(generating(), gpu_catalogue(), {few, many});
   EXPECT_EQ(chain_kernels(program.plan(few.name, few.size)),
             std::vector<std::string_view>(2, "cached_slice_step, join_slices"));
   EXPECT_EQ(chain_kernels(program.plan(many.name, many.size)),
