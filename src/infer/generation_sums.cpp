@@ -10,7 +10,7 @@ namespace octet {
 namespace {
 
 constexpr int64_t kMaxFew = 2, kTexts = 16;  // texts of a step: at most, and a multiple of it
-constexpr std::string_view kFew = "few rows", kDecoded = "decoded";
+constexpr std::string_view kFew = "few rows", kWeightOnly = "weight only", kDecoded = "decoded";
 
 [[noreturn]] void refuse_sums(GenerationSums sums, std::string_view expected,
                               std::string_view got) {
@@ -98,7 +98,9 @@ void choose_sums(GenerationSums sums, const GeneratingModel& model, TextModelOpt
           "formats that a kernel of few rows reads (bf16, fp16 or e4m3 with one scale)");
       return;
     case GenerationSums::decoded: {
-      strike_gemms(catalogue, [](std::string_view row) { return row == kFew || is_fp8_row(row); });
+      strike_gemms(catalogue, [](std::string_view row) {
+        return row == kFew || row == kWeightOnly || is_fp8_row(row);
+      });
       const auto all = generation_gemms(model, options, catalogue);
       const bool has_codes = is_quantized(model.precision.stored) ||
                              std::ranges::count(all, kDecoded, &GenerationGemms::row) > 0;
@@ -107,7 +109,8 @@ void choose_sums(GenerationSums sums, const GeneratingModel& model, TextModelOpt
       return;
     }
     case GenerationSums::fp8: {
-      strike_gemms(catalogue, [](std::string_view row) { return row == kFew; });
+      strike_gemms(catalogue,
+                   [](std::string_view row) { return row == kFew || row == kWeightOnly; });
       options.n_entries = ceil_div(options.n_entries, kTexts) * kTexts;
       const auto all = generation_gemms(model, options, catalogue);
       const std::string expected =

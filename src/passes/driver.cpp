@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "ir/ops/quantize_layers.h"
+#include "ir/ops/weight_codes.h"
 #include "ir/verify.h"
 #include "passes/autodiff.h"
 #include "passes/lower/chunk_head.h"
@@ -68,12 +69,11 @@ std::vector<Pass> fuse_passes() {
       fuse_pass("fuse_kept",
                 "fuse, as targets want it whose activations keep their operands in groups",
                 [](const Graph&, const Node& form) { return quantized_layer(form.op) != nullptr; }),
-      fuse_gemms(
-          "fuse_few_rows",
-          "fuse, as targets want it whose GEMMs of up to two rows read codes and add residuals",
-          [](const Graph& g, const Node& gemm) {
-            return g.type(gemm.out(Gemm::y)).shape[0] <= 2;
-          })};
+      fuse_gemms("fuse_few_rows",
+                 "fuse, as targets want it whose GEMMs of few rows read codes and add residuals",
+                 [](const Graph& g, const Node& gemm) {
+                   return g.type(gemm.out(Gemm::y)).shape[0] <= 2 || reads_weight_codes(g, gemm);
+                 })};
 }
 
 std::vector<Pass> make_list(const ParallelOptions& parallel) {

@@ -15,6 +15,9 @@ class Access {
     const Node& node = plan.graph.node(step.node);
     read_ = places_of(plan, node.operands);
     written_ = places_of(plan, node.results);
+    if (step.scratch < 0) return;
+    const Buffer& scratch = plan.buffers[step.scratch];
+    written_.push_back({scratch.arena, scratch.offset, scratch.bytes});
   }
   bool depends_on(const Access& other) const {
     return any_overlap(written_, other.written_) || any_overlap(written_, other.read_) ||
@@ -30,8 +33,7 @@ bool may_be_one(const Graph& graph, const PlanStep& step, const PlanStep& next) 
   const Node &a = graph.node(step.node), &b = graph.node(next.node);
   return step.kernel.may_join && next.kernel.may_join && step.kernel.row == next.kernel.row &&
          a.op == b.op && step.is_second_phase == next.is_second_phase &&
-         step.stream == next.stream && !next.begins_collective_group && next.joins < 0 &&
-         step.scratch < 0 && next.scratch < 0;
+         step.stream == next.stream && !next.begins_collective_group && next.joins < 0;
 }
 
 }  // namespace
@@ -71,6 +73,37 @@ std::vector<StepChain> find_chains(const Graph& graph, const ById<NodeId>& order
     first = (found.kernel.empty() ? first : found.last) + 1;
   }
   return chains;
+}
+
+std::vector<StepRun> find_scratch_runs(const Graph& graph, const ById<NodeId>& order,
+                                       const ById<KernelChoice>& kernels) {
+  const auto reads = [&](int step, int made_by) {
+    return std::ranges::any_of(graph.node(order[step]).operands, [&](ValueId operand) {
+      return operand != kNoValue &&
+             std::ranges::any_of(graph.node(order[made_by]).results, [&](ValueId result) {
+               return result != kNoValue && view_root(graph, operand) == result;
+             });
+    });
+  };
+  const auto goes_on = [&](int first, int step) {
+    if (!kernels[step].may_join || kernels[step].row != kernels[first].row) return false;
+    for (int i = first; i < step; ++i) {
+      if (reads(step, i)) return false;
+    }
+    return true;
+  };
+  std::vector<StepRun> runs;
+  const int n = static_cast<int>(order.size());
+  for (int first = 0; first < n;) {
+    int last = first;
+    const bool may = kernels[first].may_join && kernels[first].scratch_bytes > 0;
+    while (may && last + 1 < n && last + 1 - first < static_cast<int>(kMaxJoined) &&
+           goes_on(first, last + 1))
+      ++last;
+    if (last > first) runs.push_back({first, last});
+    first = last + 1;
+  }
+  return runs;
 }
 
 std::vector<bool> find_joined(const Plan& plan) {

@@ -29,6 +29,15 @@ std::vector<StepChain> find_chains(const Graph& graph, const ById<NodeId>& order
                                    const ById<KernelChoice>& kernels, const ById<int>& last_use,
                                    const Target& target);
 
+// Positions in `order`, both included.
+struct StepRun {
+  int first = 0, last = 0;
+};
+// Neighbours with scratch that one launch may make beside each other: their scratch has to lie
+// apart.
+std::vector<StepRun> find_scratch_runs(const Graph& graph, const ById<NodeId>& order,
+                                       const ById<KernelChoice>& kernels);
+
 // By step: whether the next one may be launched with it; chains are those of the plan.
 std::vector<bool> find_joined(const Plan& plan);
 

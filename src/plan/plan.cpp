@@ -120,6 +120,10 @@ class Planner {
       for (int step = chain.first; step <= chain.last; ++step)
         ends_[step] = std::max(ends_[step], chain.last);
     }
+    for (const StepRun& run : find_scratch_runs(plan_.graph, order_, kernels_)) {
+      for (int step = run.first; step <= run.last; ++step)
+        ends_[step] = std::max(ends_[step], run.last);
+    }
   }
   void mark_chains() {
     for (const StepChain& chain : chains_) {

@@ -46,7 +46,7 @@ inline void cvt_rn_f16x2_e4m3x2(uint32_t& low, uint32_t& high, uint32_t codes) {
 inline void prefetch_global_L2(const void*) {}
 inline void cp_async_commit_group() {}
 inline void cp_async_wait_all() {}
-inline void cp_async_wait_group() {}
+inline void cp_async_wait_group(int /*n*/ = 0) {}
 // Copies at once. Bytes beyond `there` become zeros.
 inline void copy_to_shared(uint32_t to, const void* from, int bytes, int there) {
   auto* const at = static_cast<char*>(shared_at(to));

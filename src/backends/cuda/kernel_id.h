@@ -6,6 +6,10 @@
 
 namespace octet::cuda {
 
+// Words of device memory that a prepared kernel has for the counts of its blocks
+// (launch/context.h).
+inline constexpr int kCounters = 256;
+
 enum class KernelId : int32_t {
   // gemm
   gemm,

@@ -254,6 +254,32 @@ void add_few_rows(Table& table) {
   }
 }
 
+// GEMMs of 16-bit rows with E4M3 weights, up to 64 rows; columns that are no multiple of a block's;
+// slices of k with nothing in some, with a shorter last one, and deeper than what is read ahead.
+void add_weight_only(Table& table) {
+  struct Sizes {
+    int64_t m, n, k;
+  };
+  for (const Dtype a : {Dtype::bf16, Dtype::fp16}) {
+    for (const auto& [m, n, k] : {Sizes{3, 1, 64}, Sizes{16, 300, 320}, Sizes{17, 37, 1024},
+                                  Sizes{33, 129, 576}, Sizes{64, 40, 2304}}) {
+      for (const OperandCase& c : {none(), tensor({m, n})}) {
+        table.put(OpCode::gemm, GemmAttrs{.trans_b = true},
+                  {typed({m, k}, a, Fill::normal), typed({n, k}, Dtype::e4m3, Fill::normal), c,
+                   none(), scalar(16)},
+                  kSums);
+      }
+    }
+  }
+}
+
+TEST(blocks, products_with_weights_that_stay_codes_are_close_to_the_reference) {
+  OCTET_GPU_OR_SKIP(gpu);
+  Table table;
+  add_weight_only(table);
+  run_table(table, *gpu);
+}
+
 TEST(blocks, products_of_few_rows_are_close_to_the_reference) {
   OCTET_GPU_OR_SKIP(gpu);
   Table table;

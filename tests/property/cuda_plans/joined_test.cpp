@@ -131,6 +131,11 @@ TEST(JoinedLaunches, of_a_long_cache_have_blocks_for_slices_of_keys) {
 TEST(JoinedLaunches, of_many_texts_leave_out_the_library_s_products) {
   EXPECT_EQ(joined_runs(decode(64), FrozenFormat::as_computed), twice({kAttention}));
 }
+// Neighbours whose scratch the planner keeps apart.
+TEST(JoinedLaunches, of_many_texts_are_the_products_with_weights_that_stay_codes) {
+  EXPECT_EQ(joined_runs(decode(64), FrozenFormat::e4m3),
+            twice({" gemm gemm gemm", kAttention, " gemm gemm"}));
+}
 TEST(JoinedLaunches, of_long_prompts_are_cache_writes_alone) {
   const FunctionKey prefill{function::prefill, {.batch = 16, .seq = 16, .cache = 32}};
   EXPECT_EQ(joined_runs(prefill, FrozenFormat::as_computed), twice({" cache_write cache_write"}));

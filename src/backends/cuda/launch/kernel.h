@@ -18,7 +18,6 @@ namespace octet::cuda {
 
 struct Context;  // launch/context.h
 
-inline constexpr int kCounters = 16;
 
 // The arguments of one launch by slot: device addresses; nullptr for what is absent.
 struct Launch {

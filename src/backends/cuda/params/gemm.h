@@ -18,10 +18,18 @@ struct GemmBlocks {
   constexpr bool is(int32_t r, int32_t c) const { return rows == r && cols == c; }
 };
 
-// The rows of gemm: few rows by a kernel of our own; factors that the library multiplies as they
-// are: high precision, or FP8 with one scale each, with a scale a row, or in blocks of 128; all
-// other data in eight bits, decoded.
-enum class GemmKind : uint8_t { few_rows, high_precision, fp8, by_rows, blocks, decoded };
+// The rows of gemm: few rows, and some more with 8-bit weights, by kernels of our own; factors that
+// the library multiplies as they are: high precision, or FP8 with one scale each, with a scale a
+// row, or in blocks of 128; all other data in eight bits, decoded.
+enum class GemmKind : uint8_t {
+  few_rows,
+  weight_only,
+  high_precision,
+  fp8,
+  by_rows,
+  blocks,
+  decoded
+};
 
 struct GemmParams {
   int64_t m = 0, n = 0, k = 0;  // y is [m, n]

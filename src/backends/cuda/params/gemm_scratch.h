@@ -12,6 +12,7 @@
 
 #include <algorithm>
 
+#include "backends/cuda/kernel_id.h"
 #include "backends/cuda/params/gemm.h"
 #include "formats/table.h"
 
@@ -21,6 +22,10 @@ inline constexpr int64_t kGemmWorkspace = int64_t{32} << 20;
 inline constexpr int64_t kMaxSums = int64_t{64} << 20;  // bytes
 inline constexpr int64_t kLibraryBlock = 128;
 inline constexpr int64_t kFewRows = 2;
+// Of gemm_weight_only.cu: rows at most; columns of a block, which makes one of the slices of k;
+// elements of k a step.
+inline constexpr int64_t kWeightRows = 64, kWeightColumns = 128;
+inline constexpr int kWeightSlices = 4, kWeightDepth = 64;
 
 constexpr bool has_blocks(const GemmParams& p) {
   return !p.a_blocks.none() || !p.b_blocks.none();
@@ -57,6 +62,28 @@ constexpr bool has_few_rows(const GemmParams& p) {
   const bool codes = p.a == Dtype::e4m3 && p.b == Dtype::e4m3 && !has_blocks(p);
   return (high_precision || mixed || codes) && p.m <= kFewRows && p.batch == 1 && p.factor == 1 &&
          !p.trans_a && p.trans_b && p.k % 16 == 0 && (!p.has_c || p.c == p.y);
+}
+
+// 16-bit rows and codes with one scale, of more rows (gemm_weight_only.cu); each tile of columns
+// has a counter.
+constexpr bool is_weight_only(const GemmParams& p) {
+  return mixes_types(p) && !p.has_scale_a && p.has_scale_b && !has_blocks(p) && p.m > kFewRows &&
+         p.m <= kWeightRows && p.n > 0 && p.n <= kWeightColumns * kCounters && p.batch == 1 &&
+         p.factor == 1 && !p.trans_a && p.trans_b && p.k > 0 && p.k % kWeightDepth == 0 &&
+         (!p.has_c || p.c == p.y);
+}
+// Rows that the kernel is made for.
+constexpr int64_t weight_rows(int64_t m) {
+  return m <= 16 ? 16 : m <= 32 ? 32 : kWeightRows;
+}
+// Elements of k of a slice; the last ones may have fewer, or none.
+constexpr int64_t weight_slice(int64_t k) {
+  const int64_t steps = k / kWeightDepth;
+  return (steps + kWeightSlices - 1) / kWeightSlices * kWeightDepth;
+}
+constexpr int64_t weight_slices_bytes(const GemmParams& p) {
+  const int64_t columns = (p.n + kWeightColumns - 1) / kWeightColumns * kWeightColumns;
+  return 4 * kWeightSlices * columns * weight_rows(p.m);
 }
 
 // Type that decoded factors are stored as, and that the library multiplies.
@@ -103,6 +130,7 @@ constexpr bool may_run_by_rows(const GemmParams& p) {
 // The first row that takes the product; decoded takes all data in eight bits.
 constexpr GemmKind kind_of(const GemmParams& p) {
   if (has_few_rows(p)) return GemmKind::few_rows;
+  if (is_weight_only(p)) return GemmKind::weight_only;
   if (!is_gemm_operand(p.a)) return GemmKind::high_precision;
   if (runs_in_fp8(p)) return GemmKind::fp8;
   if (may_run_by_rows(p)) return GemmKind::by_rows;
@@ -151,6 +179,8 @@ constexpr int64_t gemm_scratch_bytes(const GemmParams& p) {
   switch (p.kind) {
     case GemmKind::few_rows:
       return 0;
+    case GemmKind::weight_only:
+      return weight_slices_bytes(p);
     case GemmKind::blocks:
       return kGemmWorkspace + 256 + block_bytes(p);
     case GemmKind::decoded:

@@ -6,6 +6,7 @@
 #include "backends/cuda/target/bind/binding.h"
 #include "base/error.h"
 #include "ir/op_def.h"
+#include "ir/ops/weight_codes.h"
 #include "plan/joined_launches.h"
 #include "plan/kernel_name.h"
 #include "plan/row_unavailable.h"
@@ -135,10 +136,12 @@ bool CudaCatalogue::init_weight(const WeightInit& what) {
 }
 
 bool CudaCatalogue::takes_form(const Graph& graph, const Node& form) const {
-  // Residual sums of more rows stay apart: they are quantized from f32.
+  // Residual sums of more rows stay apart, but where nothing of them is quantized: they are
+  // quantized from f32.
   const ValueId c = form.in(op_def(form.op).addend);
-  const bool is_apart =
-      c != kNoValue && !is_bias_row(graph.type(c)) && graph.type(form.out(0)).shape[0] > kFewRows;
+  const bool is_apart = c != kNoValue && !is_bias_row(graph.type(c)) &&
+                        graph.type(form.out(0)).shape[0] > kFewRows &&
+                        !reads_weight_codes(graph, form);
   return !is_apart && choose_row({graph, form, target_}).has_value();
 }
 

@@ -3,27 +3,13 @@
 #pragma once
 
 #include "backends/cuda/kernels/attention/attention_tiles.cuh"
+#include "backends/cuda/kernels/common/tensor_core.cuh"
 
 namespace octet::cuda {
 
 template <int D>
 inline constexpr int kRowLength = D + 8;
 
-__device__ __forceinline__ uint32_t shared_address(const void* at) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(at));
-}
-
-// Copies to shared memory that go on while the block computes; zeros where it is not `there`.
-__device__ __forceinline__ void fetch_16_bytes(void* to, const void* from, bool there) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
-               "r"(there ? 16 : 0)
-               : "memory");
-}
-__device__ __forceinline__ void fetch_4_bytes(void* to, const void* from, bool there) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from),
-               "r"(there ? 4 : 0)
-               : "memory");
-}
 // All of the block's copies are there, and what it computed from before is done.
 __device__ __forceinline__ void wait_for_tiles() {
   asm volatile("cp.async.wait_all;" ::: "memory");

@@ -13,22 +13,6 @@ inline constexpr uint32_t kWholeWarp = 0xFFFFFFFFu;
 template <int M, int N>
 using Products = float[M][N / 8][4];
 
-template <Dtype T>
-__device__ __forceinline__ void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
-                                             uint32_t b1) {
-  if constexpr (T == Dtype::bf16) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
-        "{%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-  } else {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
-        "{%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-  }
-}
-
 // Four 8 x 8 blocks; a lane gives the address of one row of one block.
 __device__ __forceinline__ void load_blocks(const uint16_t* row, uint32_t (&x)[4]) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -42,17 +26,6 @@ __device__ __forceinline__ void load_transposed(const uint16_t* row, uint32_t (&
                : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
                : "r"(shared_address(row))
                : "memory");
-}
-
-template <Dtype T>
-__device__ __forceinline__ uint32_t two_of(float low, float high) {
-  uint32_t two;
-  if constexpr (T == Dtype::bf16) {
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(high), "f"(low));
-  } else {
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(high), "f"(low));
-  }
-  return two;
 }
 
 // s = own times the transpose of other: M x 16 rows at own against N rows at other, along D.

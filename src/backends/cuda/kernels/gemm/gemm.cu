@@ -200,6 +200,8 @@ std::unique_ptr<Prepared> prepare_gemm(const Request& request) {
   switch (p.kind) {
     case GemmKind::few_rows:
       return prepare_few_rows(p);
+    case GemmKind::weight_only:
+      return prepare_weight_only(p);
     case GemmKind::high_precision:
       return std::make_unique<HighPrecisionGemm>(request.context, p);
     case GemmKind::fp8:

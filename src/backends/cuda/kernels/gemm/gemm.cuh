@@ -37,6 +37,8 @@ class GemmProduct {
 
 // Products with has_few_rows(p) (gemm_scratch.h).
 std::unique_ptr<Prepared> prepare_few_rows(const GemmParams& p);
+// Those with is_weight_only(p).
+std::unique_ptr<Prepared> prepare_weight_only(const GemmParams& p);
 
 // Factors in blocks: the library's own kernels. Throws ModuleError where it has none.
 std::unique_ptr<Prepared> prepare_gemm_blocks(Context& context, const GemmParams& p);

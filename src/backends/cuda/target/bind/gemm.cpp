@@ -68,7 +68,7 @@ bool gemm_takes(const NodeView& view, const GemmParams& p) {
   if (view.has(Gemm::scale_y))
     return constant_of(view, Gemm::scale_y) && stores_e4m3(p) && view.has(Gemm::scale_a) &&
            view.has(Gemm::scale_b);
-  if (mixes_types(p)) return has_few_rows(p) && is_high_precision(p.y);
+  if (mixes_types(p)) return (has_few_rows(p) || is_weight_only(p)) && is_high_precision(p.y);
   const bool factors =
       (is_high_precision(p.a) && p.a == p.b) || (is_gemm_operand(p.a) && is_gemm_operand(p.b));
   const bool is_scaled =
@@ -147,6 +147,7 @@ constexpr Binding gemm_row(std::string_view name, RowFacts facts = {},
 }
 const Binding kGemmBindings[] = {
     gemm_row<GemmKind::few_rows>("few rows", {}, always),
+    gemm_row<GemmKind::weight_only>("weight only", {}, always),
     gemm_row<GemmKind::high_precision>("library"),
     gemm_row<GemmKind::fp8, RowSums::fast>("fp8 fast"),
     gemm_row<GemmKind::fp8, RowSums::promoted>("fp8 promoted"),

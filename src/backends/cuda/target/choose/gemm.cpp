@@ -46,6 +46,8 @@ KernelNames launches_of(const GemmParams& p) {
   switch (p.kind) {
     case GemmKind::few_rows:
       return {"few_rows"};
+    case GemmKind::weight_only:
+      return {"weight_only"};
     case GemmKind::high_precision:
       if (scales_high_precision(p)) names.emplace_back("make_alpha_beta");
       add_product(p, names);

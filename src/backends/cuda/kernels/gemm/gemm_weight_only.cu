@@ -1,0 +1,271 @@
+// Products of 16-bit rows with E4M3 weights that stay codes in memory (weight-only quantization),
+// of the texts that are decoded side by side: y = scale sum x w + c.
+//
+// A block makes 128 columns of y for all rows over a fourth of k, a slice; each of its warps 32
+// columns, by tensor core instructions with the weights as their first factor. A weight is read
+// from memory by one lane and widened once, exactly. Lane l takes the elements 16 (l % 4) to 16 (l
+// % 4) + 15 of each 64 of k, in one access; instruction j of four multiplies the elements 4 j to 4
+// j + 3 of each lane, so that no element changes its lane. Rows of x come through shared memory.
+// Sums of a slice are one chain of instructions; the last block of a column's four adds the slices
+// in their order. So neither the number of rows nor of columns changes a result.
+#include "backends/cuda/kernels/common/early_start.cuh"
+#include "backends/cuda/kernels/common/row_access.cuh"
+#include "backends/cuda/kernels/common/tensor_core.cuh"
+#include "backends/cuda/kernels/gemm/gemm.cuh"
+#include "backends/cuda/launch/join.h"
+#include "backends/cuda/params/gemm_scratch.h"
+
+namespace octet::cuda {
+namespace {
+
+constexpr int kThreads = 128;
+constexpr int kWarpColumns = 32, kTiles = kWarpColumns / 16;
+constexpr int kStages = 6;
+constexpr int kRowLength = kWeightDepth + 8;  // of x in shared memory: eight rows lie in all banks
+
+struct WeightOnly {
+  const void *x, *w, *c;
+  void* y;
+  const float* scale;
+  float4* slices;         // sums of [column tile][slice][element][thread]
+  unsigned int* n_ended;  // of each column tile
+  int m;
+  int64_t n, k, slice;  // slice: of k
+  bool reads_ahead;     // no kernel of the stream writes w
+};
+
+// What a step reads, as it lies in shared memory: of each thread sixteen weights in each of its
+// columns, which are 16 t + l / 4 of tile t, then those 8 behind, and rows of x.
+template <int R>
+struct Stage {
+  uint4 w[2 * kTiles][kThreads];
+  uint16_t x[R * kRowLength];
+};
+
+// This thread's weights; zeros of columns that are not there. Nobody else reads them.
+__device__ __forceinline__ void fetch_weights(const WeightOnly& a, int64_t column, int64_t k,
+                                              uint4 (&w)[2 * kTiles][kThreads]) {
+#pragma unroll
+  for (int i = 0; i < 2 * kTiles; ++i) {
+    const int64_t own = column + 8 * i;
+    const bool there = own < a.n;
+    const auto* from = static_cast<const uint8_t*>(a.w) + (there ? own * a.k + k : 0);
+    fetch_16_bytes(&w[i][threadIdx.x], from, there);
+  }
+}
+__device__ __forceinline__ uint32_t word_of(const uint4& words, int j) {
+  return j == 0 ? words.x : j == 1 ? words.y : j == 2 ? words.z : words.w;
+}
+
+template <Dtype X>
+__device__ __forceinline__ void widen(uint32_t codes, uint32_t& low, uint32_t& high) {
+  float v[4];
+  widen_e4m3(codes, v);
+  low = two_of<X>(v[0], v[1]);
+  high = two_of<X>(v[2], v[3]);
+}
+
+// This step's products of the warp.
+template <Dtype X, int R>
+__device__ __forceinline__ void multiply(const Stage<R>& stage, int lane,
+                                         float (&sums)[kTiles][R / 8][4]) {
+  const uint16_t* x = stage.x + lane / 4 * kRowLength + lane % 4 * 16;
+  uint4 w[2 * kTiles];
+#pragma unroll
+  for (int i = 0; i < 2 * kTiles; ++i) w[i] = stage.w[i][threadIdx.x];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {  // two instructions' elements of a row: sixteen bytes
+    uint32_t factors[2][kTiles][4];
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+#pragma unroll
+      for (int i = 0; i < 2 * kTiles; ++i) {
+        auto& factor = factors[j][i / 2];
+        widen<X>(word_of(w[i], 2 * half + j), factor[i % 2], factor[2 + i % 2]);
+      }
+    }
+#pragma unroll
+    for (int rows = 0; rows < R / 8; ++rows) {
+      const uint4 other = *reinterpret_cast<const uint4*>(x + rows * 8 * kRowLength + 8 * half);
+#pragma unroll
+      for (int t = 0; t < kTiles; ++t) {
+        multiply_add<X>(sums[t][rows], factors[0][t], other.x, other.y);
+        multiply_add<X>(sums[t][rows], factors[1][t], other.z, other.w);
+      }
+    }
+  }
+}
+
+// Elements [k, k + 64) of all rows; zeros of rows that are not there.
+template <int R>
+__device__ __forceinline__ void fetch_rows(const WeightOnly& a, int64_t k, uint16_t* stage) {
+  constexpr int kPacks = kWeightDepth / 8;
+#pragma unroll
+  for (int i = 0; i < R * kPacks / kThreads; ++i) {
+    const int pack = i * kThreads + static_cast<int>(threadIdx.x);
+    const int row = pack / kPacks, at = pack % kPacks * 8;
+    const bool there = row < a.m;
+    const auto* from = static_cast<const uint16_t*>(a.x);
+    fetch_16_bytes(stage + row * kRowLength + at, there ? from + row * a.k + k + at : from, there);
+  }
+}
+
+// The four slices' sums of an element, in their order.
+template <int R>
+__device__ __forceinline__ float4 add_slices(const float4* sums, int element) {
+  constexpr int kElements = kTiles * (R / 8);
+  const float4* at = sums + element * kThreads + threadIdx.x;
+  float4 sum = __ldcg(at);
+#pragma unroll
+  for (int i = 1; i < kWeightSlices; ++i) {
+    const float4 next = __ldcg(at + i * kElements * kThreads);
+    sum.x += next.x, sum.y += next.y, sum.z += next.z, sum.w += next.w;
+  }
+  return sum;
+}
+
+template <Dtype Y>
+__device__ __forceinline__ void store(const WeightOnly& a, float scale, int row, int64_t column,
+                                      float sum) {
+  if (row >= a.m || column >= a.n) return;
+  const int64_t at = row * a.n + column;
+  float y = sum * scale;
+  if (a.c != nullptr) y += to_float<Y>(static_cast<const Storage<Y>*>(a.c)[at]);
+  static_cast<Storage<Y>*>(a.y)[at] = from_float<Y>(y);
+}
+
+template <Dtype X, Dtype Y, int R>
+__global__ void __launch_bounds__(kThreads, R == 64 ? 2 : 3)
+    weight_only(const __grid_constant__ Parts<WeightOnly> products) {
+  constexpr int kElements = kTiles * (R / 8);
+  extern __shared__ __align__(16) uint8_t shared[];
+  __shared__ bool is_last;
+  auto* const stages = reinterpret_cast<Stage<R>*>(shared);
+  const PartBlock mine = part_of_block(products);
+  const WeightOnly& a = products.of[mine.part];
+  const unsigned tile = mine.block / kWeightSlices, slice = mine.block % kWeightSlices;
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int64_t column = int64_t{tile} * kWeightColumns + warp * kWarpColumns + lane / 4;
+  const int64_t first = slice * a.slice;
+  const auto n_steps = static_cast<int>(max(int64_t{0}, min(a.slice, a.k - first)) / kWeightDepth);
+  const auto fetch_w = [&](int step) {
+    if (step >= n_steps) return;
+    fetch_weights(a, column, first + step * kWeightDepth + lane % 4 * 16, stages[step % kStages].w);
+  };
+  const auto fetch_x = [&](int step) {
+    if (step < n_steps) fetch_rows<R>(a, first + step * kWeightDepth, stages[step % kStages].x);
+  };
+  const auto read_ahead = [&] {
+    for (int step = 0; step < kStages - 1; ++step) fetch_w(step);
+    end_group();
+  };
+  if (a.reads_ahead) read_ahead();
+  wait_for_previous();
+  start_next();
+  if (!a.reads_ahead) read_ahead();
+  for (int step = 0; step < kStages - 1; ++step) {
+    fetch_x(step);
+    end_group();
+  }
+  float sums[kTiles][R / 8][4] = {};
+  for (int step = 0; step < n_steps; ++step) {
+    wait_for_groups_but<kStages - 2>();  // the weights of all first steps were one
+    __syncthreads();
+    fetch_w(step + kStages - 1);
+    fetch_x(step + kStages - 1);
+    end_group();
+    multiply<X, R>(stages[step % kStages], lane, sums);
+  }
+  float4* const of_tile = a.slices + int64_t{tile} * kWeightSlices * kElements * kThreads;
+#pragma unroll
+  for (int e = 0; e < kElements; ++e) {
+    const auto& s = sums[e / (R / 8)][e % (R / 8)];
+    of_tile[(slice * kElements + e) * kThreads + threadIdx.x] = make_float4(s[0], s[1], s[2], s[3]);
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) is_last = count_block(a.n_ended + tile, kWeightSlices);
+  __syncthreads();
+  if (!is_last) return;
+  const float scale = a.scale == nullptr ? 1.0f : *a.scale;
+#pragma unroll 4
+  for (int e = 0; e < kElements; ++e) {
+    const float4 sum = add_slices<R>(of_tile, e);
+    const int row = e % (R / 8) * 8 + lane % 4 * 2;
+    const int64_t at = column + e / (R / 8) * 16;
+    store<Y>(a, scale, row, at, sum.x);
+    store<Y>(a, scale, row + 1, at, sum.y);
+    store<Y>(a, scale, row, at + 8, sum.z);
+    store<Y>(a, scale, row + 1, at + 8, sum.w);
+  }
+}
+
+class WeightOnlyGemm : public Prepared {
+ public:
+  explicit WeightOnlyGemm(const GemmParams& p) : p_(p) {}
+
+  // True if one kernel makes both.
+  bool goes_with(const WeightOnlyGemm& other) const {
+    return p_.a == other.p_.a && p_.y == other.p_.y && p_.m == other.p_.m;
+  }
+  void launch(const Launch& args) override {
+    Parts<WeightOnly> products;
+    add_to(products, args);
+    launch_products(products, args.stream);
+  }
+  void launch_joined(std::span<const Joined> all) override {
+    const auto products = join_parts<WeightOnly>(*this, all);
+    if (!products) return Prepared::launch_joined(all);
+    launch_products(*products, all[0].args.stream);
+  }
+  void add_to(Parts<WeightOnly>& products, const Launch& args) const {
+    const WeightOnly a{.x = args.operands[GemmOperand::a],
+                       .w = args.operands[GemmOperand::b],
+                       .c = p_.has_c ? args.operands[GemmOperand::c] : nullptr,
+                       .y = args.results[0],
+                       .scale = args.in<float>(GemmOperand::scale_b),
+                       .slices = static_cast<float4*>(args.scratch),
+                       .n_ended = args.counters,
+                       .m = static_cast<int>(p_.m),
+                       .n = p_.n,
+                       .k = p_.k,
+                       .slice = weight_slice(p_.k),
+                       .reads_ahead = p_.b_is_constant};
+    products.add(a, static_cast<unsigned>(ceil_div(a.n, kWeightColumns) * kWeightSlices));
+  }
+
+ private:
+  void launch_products(const Parts<WeightOnly>& products, cudaStream_t stream) const {
+    visit_high_precision(p_.y, [&]<Dtype Y>() {
+      p_.a == Dtype::bf16 ? launch_rows<Dtype::bf16, Y>(products, stream)
+                          : launch_rows<Dtype::fp16, Y>(products, stream);
+    });
+  }
+  template <Dtype X, Dtype Y>
+  void launch_rows(const Parts<WeightOnly>& products, cudaStream_t stream) const {
+    const int64_t rows = weight_rows(p_.m);
+    if (rows == 16) return launch_of<X, Y, 16>(products, stream);
+    rows == 32 ? launch_of<X, Y, 32>(products, stream) : launch_of<X, Y, 64>(products, stream);
+  }
+  template <Dtype X, Dtype Y, int R>
+  void launch_of(const Parts<WeightOnly>& products, cudaStream_t stream) const {
+    constexpr size_t kBytes = kStages * sizeof(Stage<R>);
+    static const bool allowed = [] {
+      check(cudaFuncSetAttribute(weight_only<X, Y, R>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 static_cast<int>(kBytes)),
+            "shared memory of weights");
+      return true;
+    }();
+    static_cast<void>(allowed);
+    launch_early(weight_only<X, Y, R>, {products.n_blocks(), kThreads, kBytes}, stream, products);
+  }
+
+  GemmParams p_;
+};
+
+}  // namespace
+
+std::unique_ptr<Prepared> prepare_weight_only(const GemmParams& p) {
+  return std::make_unique<WeightOnlyGemm>(p);
+}
+
+}  // namespace octet::cuda
