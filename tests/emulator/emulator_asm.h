@@ -57,6 +57,9 @@ inline void copy_to_shared(uint32_t to, const void* from, int bytes, int there) 
 inline void cp_async_cg_shared_global(uint32_t to, const void* from, int there = 16) {
   copy_to_shared(to, from, 16, there);
 }
+inline void cp_async_cg_shared_global_L2_256B(uint32_t to, const void* from) {
+  copy_to_shared(to, from, 16, 16);
+}
 // `there`: of 4 bytes, or the size itself.
 inline void cp_async_ca_shared_global(uint32_t to, const void* from, int there) {
   copy_to_shared(to, from, std::max(there, 4), there);

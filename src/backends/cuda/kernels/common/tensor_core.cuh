@@ -18,6 +18,13 @@ __device__ __forceinline__ void fetch_16_bytes(void* to, const void* from, bool 
                "r"(there ? 16 : 0)
                : "memory");
 }
+// The same of what is there; the 256 bytes around come to the second-level cache, which whoever
+// goes along a row reads next.
+__device__ __forceinline__ void fetch_along_row(void* to, const void* from) {
+  asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" ::"r"(shared_address(to)),
+               "l"(from)
+               : "memory");
+}
 __device__ __forceinline__ void fetch_4_bytes(void* to, const void* from, bool there) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from),
                "r"(there ? 4 : 0)

@@ -42,17 +42,48 @@ struct Stage {
   uint16_t x[R * kRowLength];
 };
 
-// This thread's weights; zeros of columns that are not there. Nobody else reads them.
-__device__ __forceinline__ void fetch_weights(const WeightOnly& a, int64_t column, int64_t k,
-                                              uint4 (&w)[2 * kTiles][kThreads]) {
+// Where this thread reads its share of the block's first step: the weights that it multiplies
+// itself, and some of x for all. In place of a column that is not there it reads the last, whose
+// sums nobody stores; rows that are not there are zeros, as many blocks read x at once.
+template <int R>
+struct Sources {
+  static constexpr int kPacks = kWeightDepth / 8, kRowsAtOnce = kThreads / kPacks;
+
+  const uint8_t* w[2 * kTiles];
+  const uint16_t* x;  // its first row's, and
+  int64_t to_next;    // elements to its next one's
+  int n_rows;         // that it reads
+
+  __device__ __forceinline__ Sources(const WeightOnly& a, int64_t column, int64_t k, int lane) {
 #pragma unroll
-  for (int i = 0; i < 2 * kTiles; ++i) {
-    const int64_t own = column + 8 * i;
-    const bool there = own < a.n;
-    const auto* from = static_cast<const uint8_t*>(a.w) + (there ? own * a.k + k : 0);
-    fetch_16_bytes(&w[i][threadIdx.x], from, there);
+    for (int i = 0; i < 2 * kTiles; ++i) {
+      const int64_t own = min(column + 8 * i, a.n - 1);
+      w[i] = static_cast<const uint8_t*>(a.w) + own * a.k + k + lane % 4 * 16;
+    }
+    const int row = static_cast<int>(threadIdx.x) / kPacks,
+              at = static_cast<int>(threadIdx.x) % kPacks;
+    x = static_cast<const uint16_t*>(a.x) + row * a.k + k + at * 8;
+    to_next = kRowsAtOnce * a.k;
+    n_rows = (a.m - row + kRowsAtOnce - 1) / kRowsAtOnce;
   }
-}
+  __device__ __forceinline__ void fetch_w(int step, Stage<R>& stage) const {
+#pragma unroll
+    for (int i = 0; i < 2 * kTiles; ++i)
+      fetch_along_row(&stage.w[i][threadIdx.x], w[i] + step * kWeightDepth);
+  }
+  __device__ __forceinline__ void fetch_x(int step, Stage<R>& stage) const {
+    const int row = static_cast<int>(threadIdx.x) / kPacks,
+              at = static_cast<int>(threadIdx.x) % kPacks;
+    const uint16_t* from = x + step * kWeightDepth;
+#pragma unroll
+    for (int i = 0; i < R / kRowsAtOnce; ++i) {
+      const bool there = i < n_rows;
+      fetch_16_bytes(stage.x + (row + i * kRowsAtOnce) * kRowLength + at * 8,
+                     there ? from + i * to_next : from, there);
+    }
+  }
+};
+
 __device__ __forceinline__ uint32_t word_of(const uint4& words, int j) {
   return j == 0 ? words.x : j == 1 ? words.y : j == 2 ? words.z : words.w;
 }
@@ -84,58 +115,76 @@ __device__ __forceinline__ void multiply(const Stage<R>& stage, int lane,
         widen<X>(word_of(w[i], 2 * half + j), factor[i % 2], factor[2 + i % 2]);
       }
     }
+    uint4 other[R / 8];
 #pragma unroll
-    for (int rows = 0; rows < R / 8; ++rows) {
-      const uint4 other = *reinterpret_cast<const uint4*>(x + rows * 8 * kRowLength + 8 * half);
+    for (int rows = 0; rows < R / 8; ++rows)
+      other[rows] = *reinterpret_cast<const uint4*>(x + rows * 8 * kRowLength + 8 * half);
+      // An instruction waits for the one before it on the same sums: those of all rows stand
+      // between.
 #pragma unroll
-      for (int t = 0; t < kTiles; ++t) {
-        multiply_add<X>(sums[t][rows], factors[0][t], other.x, other.y);
-        multiply_add<X>(sums[t][rows], factors[1][t], other.z, other.w);
+    for (int j = 0; j < 2; ++j) {
+#pragma unroll
+      for (int rows = 0; rows < R / 8; ++rows) {
+#pragma unroll
+        for (int t = 0; t < kTiles; ++t) {
+          multiply_add<X>(sums[t][rows], factors[j][t], j == 0 ? other[rows].x : other[rows].z,
+                          j == 0 ? other[rows].y : other[rows].w);
+        }
       }
     }
   }
 }
 
-// Elements [k, k + 64) of all rows; zeros of rows that are not there.
+// The four slices' sums, in their order.
 template <int R>
-__device__ __forceinline__ void fetch_rows(const WeightOnly& a, int64_t k, uint16_t* stage) {
-  constexpr int kPacks = kWeightDepth / 8;
-#pragma unroll
-  for (int i = 0; i < R * kPacks / kThreads; ++i) {
-    const int pack = i * kThreads + static_cast<int>(threadIdx.x);
-    const int row = pack / kPacks, at = pack % kPacks * 8;
-    const bool there = row < a.m;
-    const auto* from = static_cast<const uint16_t*>(a.x);
-    fetch_16_bytes(stage + row * kRowLength + at, there ? from + row * a.k + k + at : from, there);
-  }
-}
-
-// The four slices' sums of an element, in their order.
-template <int R>
-__device__ __forceinline__ float4 add_slices(const float4* sums, int element) {
+__device__ __forceinline__ void add_slices(const float4* slices, float (&sums)[kTiles][R / 8][4]) {
   constexpr int kElements = kTiles * (R / 8);
-  const float4* at = sums + element * kThreads + threadIdx.x;
-  float4 sum = __ldcg(at);
 #pragma unroll
-  for (int i = 1; i < kWeightSlices; ++i) {
-    const float4 next = __ldcg(at + i * kElements * kThreads);
-    sum.x += next.x, sum.y += next.y, sum.z += next.z, sum.w += next.w;
+  for (int i = 0; i < kWeightSlices; ++i) {
+    const float4* at = slices + i * kElements * kThreads + threadIdx.x;
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) {
+      const float4 next = __ldcg(at + e * kThreads);
+      auto& s = sums[e / (R / 8)][e % (R / 8)];
+      s[0] = i == 0 ? next.x : s[0] + next.x;
+      s[1] = i == 0 ? next.y : s[1] + next.y;
+      s[2] = i == 0 ? next.z : s[2] + next.z;
+      s[3] = i == 0 ? next.w : s[3] + next.w;
+    }
   }
-  return sum;
 }
 
-template <Dtype Y>
-__device__ __forceinline__ void store(const WeightOnly& a, float scale, int row, int64_t column,
-                                      float sum) {
-  if (row >= a.m || column >= a.n) return;
-  const int64_t at = row * a.n + column;
-  float y = sum * scale;
-  if (a.c != nullptr) y += to_float<Y>(static_cast<const Storage<Y>*>(a.c)[at]);
-  static_cast<Storage<Y>*>(a.y)[at] = from_float<Y>(y);
+// y of what the sums of this lane are: rows 2 q and 2 q + 1 of each eight, columns g and g + 8 of
+// each sixteen. y may be c: all of a tile is read before any of it is written.
+template <Dtype Y, int R>
+__device__ __forceinline__ void store(const WeightOnly& a, int64_t column, int lane,
+                                      float (&sums)[kTiles][R / 8][4]) {
+  const float scale = *a.scale;
+  const auto visit = [&](int t, auto&& f) {
+#pragma unroll
+    for (int rows = 0; rows < R / 8; ++rows) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int row = rows * 8 + lane % 4 * 2 + i % 2;
+        const int64_t own = column + t * 16 + i / 2 * 8;
+        if (row < a.m && own < a.n) f(sums[t][rows][i], row * a.n + own);
+      }
+    }
+  };
+  const auto* c = static_cast<const Storage<Y>*>(a.c);
+  auto* y = static_cast<Storage<Y>*>(a.y);
+#pragma unroll
+  for (int t = 0; t < kTiles; ++t) {
+    visit(t, [&](float& sum, int64_t at) {
+      sum *= scale;
+      if (c != nullptr) sum += to_float<Y>(c[at]);
+    });
+    visit(t, [&](float sum, int64_t at) { y[at] = from_float<Y>(sum); });
+  }
 }
 
 template <Dtype X, Dtype Y, int R>
-__global__ void __launch_bounds__(kThreads, R == 64 ? 2 : 3)
+__global__ void __launch_bounds__(kThreads, R == 64 ? 3 : 4)
     weight_only(const __grid_constant__ Parts<WeightOnly> products) {
   constexpr int kElements = kTiles * (R / 8);
   extern __shared__ __align__(16) uint8_t shared[];
@@ -148,12 +197,12 @@ __global__ void __launch_bounds__(kThreads, R == 64 ? 2 : 3)
   const int64_t column = int64_t{tile} * kWeightColumns + warp * kWarpColumns + lane / 4;
   const int64_t first = slice * a.slice;
   const auto n_steps = static_cast<int>(max(int64_t{0}, min(a.slice, a.k - first)) / kWeightDepth);
+  const Sources<R> sources(a, column, n_steps > 0 ? first : 0, lane);
   const auto fetch_w = [&](int step) {
-    if (step >= n_steps) return;
-    fetch_weights(a, column, first + step * kWeightDepth + lane % 4 * 16, stages[step % kStages].w);
+    if (step < n_steps) sources.fetch_w(step, stages[step % kStages]);
   };
   const auto fetch_x = [&](int step) {
-    if (step < n_steps) fetch_rows<R>(a, first + step * kWeightDepth, stages[step % kStages].x);
+    if (step < n_steps) sources.fetch_x(step, stages[step % kStages]);
   };
   const auto read_ahead = [&] {
     for (int step = 0; step < kStages - 1; ++step) fetch_w(step);
@@ -186,17 +235,8 @@ __global__ void __launch_bounds__(kThreads, R == 64 ? 2 : 3)
   if (threadIdx.x == 0) is_last = count_block(a.n_ended + tile, kWeightSlices);
   __syncthreads();
   if (!is_last) return;
-  const float scale = a.scale == nullptr ? 1.0f : *a.scale;
-#pragma unroll 4
-  for (int e = 0; e < kElements; ++e) {
-    const float4 sum = add_slices<R>(of_tile, e);
-    const int row = e % (R / 8) * 8 + lane % 4 * 2;
-    const int64_t at = column + e / (R / 8) * 16;
-    store<Y>(a, scale, row, at, sum.x);
-    store<Y>(a, scale, row + 1, at, sum.y);
-    store<Y>(a, scale, row, at + 8, sum.z);
-    store<Y>(a, scale, row + 1, at + 8, sum.w);
-  }
+  add_slices<R>(of_tile, sums);
+  store<Y, R>(a, column, lane, sums);
 }
 
 class WeightOnlyGemm : public Prepared {
