@@ -149,6 +149,7 @@ on the shape.
 - **expanded**, **groups**, **wide**: updates in tiles of 128, 256 and 4 elements; each leaves what
   does not fill a tile to the next.
 - **cudnn**, **tensor cores**, **cached**, **plain**: attention, by what multiplies.
+- **chunks**, **one token**: the gated delta rule, of whole texts and of a token behind a state.
 - **as f32**: on a CPU, between conversions from and to FP16.
 
 The last table of a back end lists what its rows of attention accept besides causal attention with

@@ -132,13 +132,14 @@ heads of layers with full attention are read; `per_layer_config`, which transfor
 the latter, must say the same of all of these layers, and rotary positions there are
 `proportional`. `layer_scalar` is not trained. In a cache, layers that share keys and values each
 hold them; tensors of their own keys and values are passed over. `qwen3_5_text` is dense, too: the
-gated delta rule (`gated_delta`) is computed in f32, in chunks of 32 tokens: on a CPU by a kernel
-that keeps its operands alone for the backward pass, on a GPU by GEMMs, of which much is kept. Its
-state and the last inputs of its convolution are in the cache, so that a token costs one pass of
-one token; a text that goes back to an earlier token (a turn of `generate --chat` that was changed,
-tasks whose texts begin alike) may be read again from its beginning. `layer_types` says which
-layers have it, without it `full_attention_interval`. Heads of several tokens ahead (`mtp.*`) are
-passed over.
+gated delta rule (`gated_delta`) is computed in f32, in chunks of 32 tokens on a CPU and of 64 on a
+GPU, by kernels that keep its operands alone for the backward pass; where keys have more than 256
+elements, or a GPU too little shared memory for a kernel's tiles (Ampere's: above 64 elements; Ada's
+and Blackwell RTX's: any), it runs as GEMMs, of which much is kept. Its state and the last inputs of
+its convolution are in the cache, so that a token costs one pass of one token; a text that goes back
+to an earlier token (a turn of `generate --chat` that was changed, tasks whose texts begin alike)
+may be read again from its beginning. `layer_types` says which layers have it, without it
+`full_attention_interval`. Heads of several tokens ahead (`mtp.*`) are passed over.
 [adding/model.md](adding/model.md) says how to add a model.
 
 `t5`, `mt5` and `marian` ([translation.md](translation.md)): tables of embeddings beside

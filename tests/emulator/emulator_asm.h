@@ -147,4 +147,35 @@ inline void mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32(float& c0, float& 
   c0 = c[0], c1 = c[1], c2 = c[2], c3 = c[3];
 }
 
+// The same of TF32, m16n8k8: a's registers are rows g, g + 8, g, g + 8 and columns t, t, t + 4,
+// t + 4; b's are rows t and t + 4, column g. Low bits of the factors are not read.
+inline void mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(float& c0, float& c1, float& c2,
+                                                               float& c3, uint32_t a0, uint32_t a1,
+                                                               uint32_t a2, uint32_t a3,
+                                                               uint32_t b0, uint32_t b1) {
+  const uint32_t g = lane() / 4, t = lane() % 4;
+  const auto value = [](uint64_t bits) {
+    return value_of<float>(static_cast<uint32_t>(bits) & 0xFFFFE000u);
+  };
+  double sums[4] = {c0, c1, c2, c3};
+  float rows[2][8], cols[2][8];
+  const auto read = [&](const Brought& all, uint32_t from, float* low, float* high) {
+    for (uint32_t i = 0; i < 4; ++i) {
+      low[i] = value(all.at[from + i]);
+      high[i] = value(all.at[from + i] >> 32);
+    }
+  };
+  // Two registers at a time.
+  read(exchange(~0u, uint64_t{a1} << 32 | a0), 4 * g, rows[0], rows[1]);
+  read(exchange(~0u, uint64_t{a3} << 32 | a2), 4 * g, rows[0] + 4, rows[1] + 4);
+  const Brought& all = exchange(~0u, uint64_t{b1} << 32 | b0);
+  for (uint32_t i = 0; i < 2; ++i) read(all, 4 * (2 * t + i), cols[i], cols[i] + 4);
+  for (uint32_t i = 0; i < 4; ++i) {
+    for (uint32_t k = 0; k < 8; ++k)
+      sums[i] += static_cast<double>(rows[i / 2][k]) * cols[i % 2][k];
+  }
+  c0 = static_cast<float>(sums[0]), c1 = static_cast<float>(sums[1]);
+  c2 = static_cast<float>(sums[2]), c3 = static_cast<float>(sums[3]);
+}
+
 }  // namespace emulator

@@ -83,6 +83,9 @@ enum class KernelId : int32_t {
   attention_plain,
   attention_plain_grad,
   attention_cached,
+  gated_delta,
+  gated_delta_grad,
+  gated_delta_step,  // one token of each text
   // draw: first values of weights
   init_weights,
 };

@@ -129,6 +129,7 @@ inline void check_launch(const char* kernel) {
 // The lists of the folders of kernels/.
 std::span<const KernelEntry> gemm_kernels();
 std::span<const KernelEntry> attention_kernels();
+std::span<const KernelEntry> gated_delta_kernels();
 std::span<const KernelEntry> layer_kernels();
 std::span<const KernelEntry> norm_grad_kernels();
 std::span<const KernelEntry> batch_norm_kernels();

@@ -21,7 +21,7 @@ std::span<const KernelRow* const> all_rows() {
     for (const auto bindings :
          {gemm_bindings(), row_bindings(), quantize_bindings(), move_bindings(), picture_bindings(),
           loss_bindings(), reduce_bindings(), update_bindings(), attention_bindings(),
-          rank_bindings()}) {
+          gated_delta_bindings(), rank_bindings()}) {
       for (const Binding& binding : bindings) rows.push_back(&binding.row);
     }
     return rows;

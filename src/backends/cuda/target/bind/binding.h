@@ -69,6 +69,7 @@ std::span<const Binding> loss_bindings();
 std::span<const Binding> reduce_bindings();
 std::span<const Binding> update_bindings();
 std::span<const Binding> attention_bindings();
+std::span<const Binding> gated_delta_bindings();
 std::span<const Binding> rank_bindings();
 
 // The number that an operand is in every step; nothing where it is no constant of the graph.
