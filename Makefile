@@ -5,6 +5,8 @@
 
 BUILD := build
 JOBS := $(shell nproc)
+# One more: tests of ranks, signals and servers wait.
+TEST_JOBS := $(shell expr $(JOBS) + 1)
 
 setup:
 	@tools/setup.sh
@@ -28,7 +30,7 @@ train: configure
 
 test: python configure
 	@cmake --build $(BUILD) -j $(JOBS)
-	@ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure --no-tests=error -LE slow
+	@ctest --test-dir $(BUILD) -j $(TEST_JOBS) --output-on-failure --no-tests=error -LE slow
 
 cuda: build
 	@tools/cuda.sh $(BUILD)

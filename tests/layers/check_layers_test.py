@@ -40,6 +40,7 @@ BROKEN = [
     ("src/CMakeLists.txt", "octet_folder(train DEPS base backends/cuda/target)\n", ["floor"]),
     ("src/ir/a.h", "#include <cuda_runtime.h>\n", ["cuda-header"]),
     ("cli/a.cpp", "#include <nccl.h>\n", ["cuda-header"]),
+    ("src/backends/cpu/a.cpp", '#include <hwy/foreach_target.h>\n#include "backends/cpu/common/simd_targets.h"\n', ["targets"]),
     ("src/ir/a.cpp", "void f() { std::exit(1); }\n", ["forbidden-call"]),
     ("src/ir/a.cpp", 'void f() { printf("x"); }\n', ["forbidden-call"]),
     ("src/ir/a.cpp", 'void f() { fmt::print("x"); }\n', ["forbidden-call"]),
@@ -62,6 +63,7 @@ BROKEN = [
 ]
 
 SOUND = [
+    ("src/backends/cpu/a.cpp", '#include "backends/cpu/common/simd_targets.h"\n#include <hwy/foreach_target.h>\n'),
     ("src/formats/a.h", '#include "base/error.h"\n#include "formats/b.h"\n#include <vector>\n'),
     ("src/train/a.cpp", '#include "runtime/a.h"\n#include "nn/llama.h"\n'),
     ("src/backends/cuda/a.cu", "#include <cuda_runtime.h>\n"),

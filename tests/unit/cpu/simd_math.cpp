@@ -1,8 +1,9 @@
 // exp, tanh and erf of vectors (backends/cpu/common/simd_math-inl.h), for each Highway target.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "unit/cpu/simd_math.cpp"
-#include <hwy/foreach_target.h>
 #include "backends/cpu/common/simd_targets.h"
+// After the list of targets.
+#include <hwy/foreach_target.h>
 
 #include "backends/cpu/common/simd_math-inl.h"
 #include "unit/cpu/kernels_support.h"

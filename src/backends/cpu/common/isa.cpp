@@ -5,8 +5,9 @@
 #include <dnnl.hpp>
 #include <mutex>
 
-#include <hwy/highway.h>
 #include "backends/cpu/common/simd_targets.h"
+// After the list of targets.
+#include <hwy/highway.h>
 
 #include "base/error.h"
 

@@ -4,8 +4,9 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/elementwise/elementwise.cpp"
-#include <hwy/foreach_target.h>
 #include "backends/cpu/common/simd_targets.h"
+// After the list of targets.
+#include <hwy/foreach_target.h>
 
 #include "backends/cpu/common/simd_math-inl.h"
 #include "backends/cpu/elementwise/amax_sink.h"

@@ -9,8 +9,9 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/elementwise/quantized_matrix.cpp"
-#include <hwy/foreach_target.h>
 #include "backends/cpu/common/simd_targets.h"
+// After the list of targets.
+#include <hwy/foreach_target.h>
 
 #include "backends/cpu/elementwise/normalize-inl.h"
 #include "backends/cpu/elementwise/quantize-inl.h"

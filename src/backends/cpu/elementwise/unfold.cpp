@@ -5,8 +5,9 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/elementwise/unfold.cpp"
-#include <hwy/foreach_target.h>
 #include "backends/cpu/common/simd_targets.h"
+// After the list of targets.
+#include <hwy/foreach_target.h>
 
 #include "backends/cpu/common/simd-inl.h"
 
