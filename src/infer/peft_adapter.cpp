@@ -41,10 +41,12 @@ constexpr PeftEnding kPeftEndings[] = {{".lora_A.weight", PeftPart::a},
                                        {".weight", PeftPart::own},
                                        {".bias", PeftPart::own}};
 
-// The model's parameters as PEFT names them, with the head apart where it is tied.
+// The model's parameters as PEFT names them, with the head apart where it is tied: by the class of
+// transformers 5, or of 4, where modules have the names of a model's files, as the adapter's
+// tensors have them.
 class PeftNames {
  public:
-  explicit PeftNames(const ModelSpec& base) : spec_(base) {
+  PeftNames(const ModelSpec& base, const std::vector<std::string>& tensors) : spec_(base) {
     const ModelDef& def = model_def(base.kind);
     ModelSpec untied = base;
     if (base.tied && def.writes_text) {
@@ -53,6 +55,7 @@ class PeftNames {
       head_ = def.head;
     }
     parameters_ = model_parameters(untied);
+    is_of_files_ = have_names_of_files(tensors);
     for (LoraAdapter& linear : adaptable_linears(untied)) {
       std::string weight = linear.weight();
       linears_.emplace(std::move(weight), std::move(linear));
@@ -64,7 +67,7 @@ class PeftNames {
   // "model.layers.0.self_attn.q_proj.weight" in the class, of a parameter.
   std::string name_of(const std::string& parameter) const {
     for (const std::string_view end : {kWeightEnd, kBiasEnd}) {
-      if (!parameter.ends_with(end)) continue;
+      if (is_of_files_ || !parameter.ends_with(end)) continue;
       return module_of_class(spec_, without_end(parameter, end)) + std::string(end);
     }
     return parameter;
@@ -120,7 +123,18 @@ class PeftNames {
   const std::string& embedding() const { return embedding_; }
 
  private:
+  bool have_names_of_files(const std::vector<std::string>& tensors) const {
+    return std::ranges::any_of(parameters_, [&](const ParameterSpec& parameter) {
+      const std::string module = parameter.name.substr(0, parameter.name.rfind('.'));
+      if (module_of_class(spec_, module) == module) return false;
+      const std::string beginning = std::string(kPeftPrefix) + module + ".";
+      return std::ranges::any_of(
+          tensors, [&](const std::string& tensor) { return tensor.starts_with(beginning); });
+    });
+  }
+
   const ModelSpec& spec_;
+  bool is_of_files_ = false;
   std::vector<ParameterSpec> parameters_;
   std::map<std::string, LoraAdapter> linears_;           // by weight
   std::map<std::string, const ParameterSpec*> by_name_;  // in the class
@@ -130,7 +144,7 @@ class PeftNames {
 class PeftFolder {
  public:
   PeftFolder(const Files& files, const std::string& folder, const ModelSpec& base)
-      : modules_(base), files_(open(files, folder)) {
+      : files_(open(files, folder)), modules_(base, files_.names()) {
     adapter_.folder = folder;
     adapter_.config = read_peft_config(files, folder);
     const auto metadata =
@@ -322,8 +336,8 @@ class PeftFolder {
            "true");
   }
 
-  PeftNames modules_;
   ModelFiles files_;
+  PeftNames modules_;
   PeftAdapter adapter_;
   std::map<std::string, FoundFactors> found_;  // by parameter
 };

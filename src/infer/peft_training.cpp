@@ -6,18 +6,37 @@
 #include "base/named_enum.h"
 #include "infer/adapter_note.h"
 #include "infer/peft_adapter.h"
+#include "infer/weights.h"
+#include "io/model_files.h"
 
 namespace octet {
+PeftAdapter without_base_weights(const Files& files, const std::string& folder,
+                                 const ModelSpec& spec, PeftAdapter adapter) {
+  if (adapter.beneath.empty()) return adapter;
+  const auto own = ModelFiles::open(files, join_path(adapter.folder, kPeftWeights));
+  const WeightReader base(files, folder, spec, NonfiniteWeights::allowed);
+  // A head that is tied is the embedding, and has no weight of its own.
+  const auto stored = [&](const std::string& parameter) {
+    const bool is_tied_head = spec.tied && parameter == model_def(spec.kind).head;
+    return base.read(is_tied_head ? model_parameters(spec).front().name : parameter);
+  };
+  std::erase_if(adapter.beneath,
+                [&](const auto& one) { return own.read_values(one.second) == stored(one.first); });
+  return adapter;
+}
+
 PeftTraining peft_training(const PeftAdapter& adapter, const ModelSpec& base) {
   const auto refuse = [&](std::string_view key, std::string_view expected, std::string_view got) {
-    throw Error(ErrorCode::bad_data, "[adapter] {}: '{}': expected {} in training, got {}",
-                adapter.folder, key, expected, got);
+    throw Error(ErrorCode::bad_data,
+                "[adapter] {}: '{}': expected {} in training, got {}; `octet convert {} MODEL` "
+                "writes what both are together, as a model to train",
+                adapter.folder, key, expected, got, adapter.folder);
   };
   const PeftConfig& config = adapter.config;
   if (config.dora && config.rslora) refuse("use_dora", "false beside use_rslora", "true");
   if (config.bias != PeftBias::none) refuse("bias", "none", enum_name(config.bias));
   if (!adapter.beneath.empty())
-    refuse(adapter.beneath.begin()->second, "no weights of the base", "some");
+    refuse(adapter.beneath.begin()->second, "the weight that the base has", "another");
   if (adapter.unties)
     refuse("modules_to_save", "neither the head nor the embedding, which the base ties", "one");
   PeftTraining result;
