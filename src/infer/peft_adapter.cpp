@@ -126,10 +126,9 @@ class PeftNames {
   bool have_names_of_files(const std::vector<std::string>& tensors) const {
     return std::ranges::any_of(parameters_, [&](const ParameterSpec& parameter) {
       const std::string module = parameter.name.substr(0, parameter.name.rfind('.'));
-      if (module_of_class(spec_, module) == module) return false;
-      const std::string beginning = std::string(kPeftPrefix) + module + ".";
-      return std::ranges::any_of(
-          tensors, [&](const std::string& tensor) { return tensor.starts_with(beginning); });
+      const auto is_its = [beginning = fmt::format("{}{}.", kPeftPrefix, module)](
+                              const std::string& tensor) { return tensor.starts_with(beginning); };
+      return module_of_class(spec_, module) != module && std::ranges::any_of(tensors, is_its);
     });
   }
 
@@ -343,51 +342,6 @@ class PeftFolder {
 };
 
 }  // namespace
-
-namespace {
-
-// "org/name" of a snapshot in the hub's cache, models--ORG--NAME/snapshots/COMMIT; else the last
-// part of a path.
-std::string peft_base_name(std::string path) {
-  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
-  constexpr std::string_view kModels = "models--";
-  const std::string above = parent_path(path);
-  const std::string cached = file_name(parent_path(above));
-  if (file_name(above) != "snapshots" || !cached.starts_with(kModels)) return file_name(path);
-  const size_t dashes = cached.find("--", kModels.size());
-  if (dashes == cached.npos) return file_name(path);
-  return cached.substr(kModels.size(), dashes - kModels.size()) + "/" + cached.substr(dashes + 2);
-}
-
-}  // namespace
-
-void expect_base(const Files& files, const std::string& folder, const ModelSpec& spec,
-                 const PeftAdapter& adapter, const Log& log) {
-  const auto refuse = [&](const std::string& expected, const std::string& got) {
-    throw Error(ErrorCode::bad_data, "[adapter] {}: expected the base {}, got {}", adapter.folder,
-                expected, got);
-  };
-  if (!adapter.base_hash.empty()) {
-    std::vector<std::string> whole;
-    for (const auto& [parameter, tensor] : adapter.saved) whole.push_back(parameter);
-    const WeightReader weights(files, folder, spec, NonfiniteWeights::allowed);
-    if (const std::string hash = weights_hash(weights, spec, whole); hash != adapter.base_hash)
-      refuse(fmt::format("that it was trained beside, '{}' (weights {})", adapter.config.base,
-                         adapter.base_hash),
-             fmt::format("'{}' (weights {})", folder, hash));
-    return;
-  }
-  const std::string& named = adapter.config.base;
-  if (named.empty() || named == folder) return;
-  const std::string base = peft_base_name(folder);
-  const bool is_of_hub = base.find('/') != base.npos;
-  if (base == named || (!is_of_hub && base == peft_base_name(named))) return;
-  const bool is_name = std::ranges::count(named, '/') == 1 && !files.exists(named);
-  if (is_of_hub && is_name)
-    refuse(fmt::format("'{}' (base_model_name_or_path)", named), fmt::format("'{}'", base));
-  log.warning("[adapter] {}: made beside '{}' (base_model_name_or_path), read beside '{}'",
-              adapter.folder, named, folder);
-}
 
 bool is_adapter_folder(const Files& files, const std::string& folder) {
   return files.exists(join_path(folder, kPeftConfig)) &&

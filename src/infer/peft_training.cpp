@@ -1,4 +1,5 @@
-// Training that goes on with an adapter's folder.
+// An adapter's folder beside a base: whether that is its own, and training that goes on with it.
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -10,6 +11,51 @@
 #include "io/model_files.h"
 
 namespace octet {
+namespace {
+
+// "org/name" of a snapshot in the hub's cache, models--ORG--NAME/snapshots/COMMIT; else the last
+// part of a path.
+std::string peft_base_name(std::string path) {
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  constexpr std::string_view kModels = "models--";
+  const std::string above = parent_path(path);
+  const std::string cached = file_name(parent_path(above));
+  if (file_name(above) != "snapshots" || !cached.starts_with(kModels)) return file_name(path);
+  const size_t dashes = cached.find("--", kModels.size());
+  if (dashes == cached.npos) return file_name(path);
+  return cached.substr(kModels.size(), dashes - kModels.size()) + "/" + cached.substr(dashes + 2);
+}
+
+}  // namespace
+
+void expect_base(const Files& files, const std::string& folder, const ModelSpec& spec,
+                 const PeftAdapter& adapter, const Log& log) {
+  const auto refuse = [&](const std::string& expected, const std::string& got) {
+    throw Error(ErrorCode::bad_data, "[adapter] {}: expected the base {}, got {}", adapter.folder,
+                expected, got);
+  };
+  if (!adapter.base_hash.empty()) {
+    std::vector<std::string> whole;
+    for (const auto& [parameter, tensor] : adapter.saved) whole.push_back(parameter);
+    const WeightReader weights(files, folder, spec, NonfiniteWeights::allowed);
+    if (const std::string hash = weights_hash(weights, spec, whole); hash != adapter.base_hash)
+      refuse(fmt::format("that it was trained beside, '{}' (weights {})", adapter.config.base,
+                         adapter.base_hash),
+             fmt::format("'{}' (weights {})", folder, hash));
+    return;
+  }
+  const std::string& named = adapter.config.base;
+  if (named.empty() || named == folder) return;
+  const std::string base = peft_base_name(folder);
+  const bool is_of_hub = base.find('/') != base.npos;
+  if (base == named || (!is_of_hub && base == peft_base_name(named))) return;
+  const bool is_name = std::ranges::count(named, '/') == 1 && !files.exists(named);
+  if (is_of_hub && is_name)
+    refuse(fmt::format("'{}' (base_model_name_or_path)", named), fmt::format("'{}'", base));
+  log.warning("[adapter] {}: made beside '{}' (base_model_name_or_path), read beside '{}'",
+              adapter.folder, named, folder);
+}
+
 PeftAdapter without_base_weights(const Files& files, const std::string& folder,
                                  const ModelSpec& spec, PeftAdapter adapter) {
   if (adapter.beneath.empty()) return adapter;

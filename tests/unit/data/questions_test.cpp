@@ -109,8 +109,8 @@ TEST(AnswerWindows, go_back_from_the_end_where_texts_lose_their_starts) {
       "post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 2], "cls": ["[CLS]", 1]},
       "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
                 "max_input_chars_per_word": 100,
-                "vocab": {"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "a": 3, "b": 4, "c": 5, "d": 6, "e": 7,
-                          "f": 8, "g": 9}}})");
+                "vocab": {"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "a": 3, "b": 4, "c": 5, "d": 6,
+                          "e": 7, "f": 8, "g": 9}}})");
   const auto tokenizer = make_tokenizer(posix_files(), path);
   const auto context = tokenizer->encode_spans("c d e f g");
   const auto windows = answer_windows(tokenizer->text_template(), tokenizer->encode("a"), context,
