@@ -5,10 +5,12 @@
 
 #include "base/json.h"
 #include "cli/finetune/small_model.h"
+#include "formats/arrays.h"
 #include "infer/evaluate.h"
 #include "infer/export.h"
 #include "infer/inference.h"
 #include "infer/model_source.h"
+#include "infer/peft_adapter.h"
 #include "train/open_run.h"
 #include "unit/base/error_of.h"
 #include "unit/infer/put_arrays.h"
