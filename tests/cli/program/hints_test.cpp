@@ -117,7 +117,7 @@ const Mistake kOthers[] = {
 const Mistake kHabits[] = {
     {kRun + "--num_processes 2", "--ranks"},
     {kRun + "--label_smoothing_factor 0.1", "--set train.label_smoothing=VALUE"},
-    {kRun + "--group_by_length", "--set data.buckets=VALUE"},
+    {kTrain + "group_by_length=true", "data.buckets"},
     {kRun + "--logging_dir x", "--set train.tensorboard=VALUE"},
     {kRun + "--torch_compile", ""},
     {kRun + "--push_to_hub", ""},
