@@ -146,9 +146,11 @@ OrderedJson show_recipes(Demo& demo) {
   const OrderedJson& coat = runs["coat"];
   const OrderedJson& error = coat["stderr_difference"];  // none of one row
   demo.say(
-      "  coat - bf16: {:+.4f} ± {:.4f} nats a token, paired over {} rows of validation text (one "
-      "seed)",
-      coat["difference"].get<double>(), error.is_number() ? error.get<double>() : std::nan(""),
+      "  coat - bf16: {:+.4f}{} nats a token, paired over {} rows of validation text (one seed)",
+      coat["difference"].get<double>(),
+      error.is_number() && !std::isnan(error.get<double>())
+          ? fmt::format(" ± {:.4f}", error.get<double>())
+          : std::string(),
       coat["rows"].get<int64_t>());
   say_speed(demo, runs);
   return runs;

@@ -24,7 +24,7 @@ OrderedJson row_of(const std::string& task, const std::string& recipe, const Cla
           {"recipe", recipe},
           {"n", n},
           {"acc", mean(scores.right)},
-          {"stderr", share_of(n_right, n).error},
+          {"stderr", stderr_json(share_of(n_right, n).error)},
           {"top5", mean(scores.right5)},
           {"cross_entropy", -mean(scores.log_likelihoods)}};
 }

@@ -9,6 +9,7 @@
 #include "infer/tasks/evaluate_tasks.h"
 #include "infer/tasks/spans.h"
 #include "nn/shape.h"
+#include "text/padding.h"
 
 namespace octet {
 namespace {
@@ -24,9 +25,9 @@ OrderedJson row_of(const std::string& task, const std::string& recipe, const Spa
           {"recipe", recipe},
           {"n", zeros.size()},
           {"exact", exact.mean},
-          {"stderr_exact", exact.error},
+          {"stderr_exact", stderr_json(exact.error)},
           {"f1", f1.mean},
-          {"stderr_f1", f1.error}};
+          {"stderr_f1", stderr_json(f1.error)}};
 }
 
 SpanTaskOptions span_options(const EvalTasksCall& call, const ModelSource& source) {
@@ -34,7 +35,8 @@ SpanTaskOptions span_options(const EvalTasksCall& call, const ModelSource& sourc
   const int64_t own = source.run ? source.seq : kSeqDefault;
   const int64_t stride = source.run ? source.run->data.stride : kStrideDefault;
   return {.windows = {.seq = std::min(call.seq > 0 ? call.seq : own, most),
-                      .stride = call.flags.stride >= 0 ? call.flags.stride : stride},
+                      .stride = call.flags.stride >= 0 ? call.flags.stride : stride,
+                      .cut = cut_side(posix_files(), source.tokenizer)},
           .max_answer = call.flags.max_answer,
           .limit = call.flags.limit};
 }

@@ -57,6 +57,7 @@ constexpr const char* kTaskColumns[] = {"step",
                                         "stderr_f1_difference"};
 
 std::string cell_of(const OrderedJson& value) {
+  if (value.is_null()) return "-";
   if (value.is_string()) return value.get<std::string>();
   return value.is_number_float() ? fmt::format("{:.4f}", value.get<double>()) : value.dump();
 }
@@ -68,7 +69,7 @@ OrderedJson row_of(const PreparedTask& task, const TaskResult& result, const std
   const auto add = [&](const char* name, const char* error, const std::optional<Share>& share) {
     if (!share) return;
     row[name] = share->value;
-    row[error] = share->error;
+    row[error] = stderr_json(share->error);
   };
   add("acc", "stderr", result.acc);
   add("acc_norm", "stderr_norm", result.acc_norm);
@@ -197,6 +198,10 @@ bool is_evaluation_task(const std::string& name) {
                      [&](const TaskDef& def) { return def.name == task; });
 }
 
+OrderedJson stderr_json(double error) {
+  return std::isnan(error) ? OrderedJson() : OrderedJson(error);
+}
+
 Table evaluation_table(const std::vector<OrderedJson>& rows) {
   Table table;
   for (const char* column : kTaskColumns) {
@@ -258,7 +263,7 @@ void add_difference(OrderedJson& row, const std::string& name, const std::vector
   if (a.empty() || a.size() != b.size()) return;
   const PairedDifference difference = paired_difference(a, b, clusters);
   row[name] = difference.mean;
-  row["stderr_" + name] = difference.error;
+  row["stderr_" + name] = stderr_json(difference.error);
 }
 
 void report_evaluations(const ModelSource& source, const std::vector<OrderedJson>& rows,

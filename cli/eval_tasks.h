@@ -87,6 +87,8 @@ void expect_task_data(const EvalTaskFlags& flags);
 void expect_one_prediction(const EvalTasksCall& call, size_t n_recipes);
 // A warning where results depend on what is evaluated together.
 void warn_of_measured_batches(const Log& log, const std::string& recipe, int64_t batch);
+// A standard error; null where there is none, of one row.
+OrderedJson stderr_json(double error);
 // "NAME" and "stderr_NAME": the mean of a[i] - b[i] and its standard error (paired_difference),
 // where there are as many of both.
 void add_difference(OrderedJson& row, const std::string& name, const std::vector<double>& a,

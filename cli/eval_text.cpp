@@ -288,7 +288,7 @@ class TextResults {
       const PairedNll paired = paired_nll(first, parts);
       const bool is_first = first.data() == parts.data();
       for (const double x : {paired.difference, paired.difference_error})  // NaN: of one row
-        row.push_back(is_first || std::isnan(x) ? "" : fmt::format("{:.6f}", x));
+        row.push_back(is_first ? "" : std::isnan(x) ? "-" : fmt::format("{:.6f}", x));
     }
     table_.rows.push_back(std::move(row));
     if (nonfinite_.empty() && !std::isfinite(nll.sum)) nonfinite_ = line.task;

@@ -19,7 +19,7 @@ OrderedJson accuracy_row(const std::string& task, const std::string& recipe,
                          const std::string& type, const Answered& answered) {
   const Share right = share_of(answered.n_right, answered.n);
   return {{"task", task},    {"recipe", recipe},   {"type", type},
-          {"n", answered.n}, {"acc", right.value}, {"stderr", right.error}};
+          {"n", answered.n}, {"acc", right.value}, {"stderr", stderr_json(right.error)}};
 }
 
 void write_answers(const std::string& path, const std::vector<PictureQuestion>& questions,

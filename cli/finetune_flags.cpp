@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/gguf.h"
 #include "base/json.h"
+#include "base/parse_text.h"
 #include "cli/model_folder.h"
 #include "cli/recipe_files.h"
 #include "config/table.h"
@@ -45,6 +46,12 @@ std::vector<std::string> names_in(const ConfigRow& row) {
 // An empty word is a variable of a shell that is not set.
 std::string why_empty(const std::string& text) {
   return text.empty() ? "expected a value, got nothing" : "";
+}
+
+// The key's 0 leaves the length to train.steps, which nobody means by no passes over the data.
+constexpr std::string_view kEpochs = "train.epochs";
+std::string why_no_epochs(const std::string& text) {
+  return parse_number<double>(text) == 0 ? "expected a number above 0, got " + text : "";
 }
 
 void expect_file_or_model(const FinetuneFlags& flags, NeedsData needs) {
@@ -111,10 +118,12 @@ void add_finetune_flags(CLI::App& command, FinetuneFlags& flags, NeedsData needs
     if (needs == NeedsData::no && !flag.is_of_plans) continue;
     const ConfigRow& row = *find_config_row(flag.key);
     const bool is_number = row.limits.names == nullptr;
-    command.add_option(flag.flag, flag.value, fmt::format("{} ({})", flag.help, flag.key))
-        ->type_name(is_number ? "N" : "NAME")
-        ->check(is_number ? as_key(flag.key) : one_of(names_in(row)))
-        ->group(kGroup);
+    CLI::Option* option =
+        command.add_option(flag.flag, flag.value, fmt::format("{} ({})", flag.help, flag.key))
+            ->type_name(is_number ? "N" : "NAME")
+            ->check(is_number ? as_key(flag.key) : one_of(names_in(row)))
+            ->group(kGroup);
+    if (flag.key == kEpochs) option->check(why_no_epochs);
   }
 }
 

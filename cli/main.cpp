@@ -69,7 +69,7 @@ std::vector<std::string> run_keys() {
 std::string nearest_flag(const CLI::App& command, const std::string& word) {
   const std::vector<std::string> flags = flag_names(command);
   const bool has_keys = command.get_option_no_throw("config") != nullptr;
-  if (has_keys && word == "--config") return "CONFIG without a flag";
+  if (has_keys && (word == "--config" || word == "-c")) return "CONFIG without a flag";
   if (word == "--model" && command.get_name() == "chat") return "octet generate --model DIR --chat";
   if (has_keys && synonym_of(word, flags).empty()) {
     const std::string key = synonym_of(word, run_keys());
@@ -121,24 +121,44 @@ std::string with_open_end(std::string text) {
   return text.replace(zero, kZero.size(), excludes_zero ? "above 0" : "0 and above");
 }
 
+// "optim.lr" of `--set optim.lr 1e-3`; "" where each has its value.
+std::string set_without_value(const CLI::App& command) {
+  const CLI::Option* set = command.get_option_no_throw("--set");
+  if (set == nullptr) return "";
+  const auto& results = set->results();
+  const auto found = std::ranges::find_if(
+      results, [](const std::string& one) { return one.find('=') == one.npos; });
+  return found == results.end() ? "" : *found;
+}
+
 // Why the command line was refused, in one line, with the nearest command or flag for a word that
 // is not known.
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
-  const CLI::App* command = active_command(&app);
+  // A word before a command is none of its words.
+  const CLI::App* command = app.remaining().empty() ? active_command(&app) : &app;
   const bool is_extra = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
-  const bool lacks_command = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr &&
-                             command->get_subcommands().empty() && !command_names(*command).empty();
+  const bool lacks = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
+  const bool lacks_command =
+      lacks && command->get_subcommands().empty() && !command_names(*command).empty();
   const std::vector<std::string> extras = app.remaining(true);
   const std::string where = path_of(command);
-  if ((is_extra || lacks_command) && !extras.empty()) {
+  if ((is_extra || lacks) && !extras.empty()) {
     const std::string word = extras.front().substr(0, extras.front().find('='));
     const bool is_flag = word.starts_with('-');
     const bool has_commands = !command_names(*command).empty();
+    const std::string set = set_without_value(*command);
+    if (!is_flag && !set.empty()) {
+      return fmt::format(
+          "--set: expected KEY=VALUE in one word, as {}={}, got '{}' (see {} --help)",
+          set.substr(0, set.find(':')), extras.front(), set, where);
+    }
     std::string nearest = is_flag        ? nearest_flag(*command, word)
                           : has_commands ? nearest_command(app, *command, word)
                                          : "";
     if (!is_flag && !has_commands && command->get_option_no_throw("--prompt") != nullptr)
       nearest = "--prompt TEXT";
+    if (!is_flag && std::string_view(error.what()).starts_with("--model "))
+      nearest = "--model " + extras.front();
     if (!is_flag && word != extras.front() && find_config_row(word) != nullptr)
       nearest = fmt::format("--set {}=VALUE", word);
     return fmt::format("unknown {} {}{} (see {} --help)",

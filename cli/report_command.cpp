@@ -86,7 +86,8 @@ void run_report(const ReportFlags& flags, const GlobalOptions& options) {
   Files& files = posix_files();
   const Log log = make_log(options);
   std::vector<RunData> runs;
-  for (const std::string& path : flags.runs) runs.push_back(RunReader(files, path, log).data());
+  for (const std::string& path : distinct_runs(flags.runs, log))
+    runs.push_back(RunReader(files, path, log).data());
   const Table summary = report_table(options, runs);
   struct Output {
     const char* option;

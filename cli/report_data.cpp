@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <limits>
+#include <set>
 #include <string_view>
+#include <system_error>
 
 #include "base/error.h"
 #include "base/if_there.h"
@@ -17,6 +20,7 @@
 namespace octet {
 namespace {
 
+constexpr const char* kMetricsFile = "metrics.jsonl";
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr size_t kLossWindow = 20;
 constexpr uint64_t kMaxLinesBytes = uint64_t{4} << 30;
@@ -112,14 +116,35 @@ RunReader::RunReader(Files& files, const std::string& path, const Log& log)
     : files_(files), log_(log) {
   data_.name = path;
   while (data_.name.size() > 1 && data_.name.back() == '/') data_.name.pop_back();
+  const bool is_file = files.exists(data_.name) && !files.is_directory(data_.name);
+  if (is_file && file_name(data_.name) == kMetricsFile) data_.name = parent_path(data_.name);
   refresh();
 }
 
+std::vector<std::string> distinct_runs(const std::vector<std::string>& paths, const Log& log) {
+  std::vector<std::string> runs;
+  std::set<std::filesystem::path> seen;
+  for (const std::string& path : paths) {
+    std::error_code unknown;  // its reader tells
+    std::filesystem::path whole = std::filesystem::canonical(path, unknown);
+    if (whole.filename() == kMetricsFile) whole = whole.parent_path();
+    if (unknown || seen.insert(whole).second) {
+      runs.push_back(path);
+    } else {
+      log.warning("[report] '{}' is named twice and counts once", path);
+    }
+  }
+  return runs;
+}
+
 bool RunReader::read_steps() {
-  const std::string path = join_path(data_.name, "metrics.jsonl");
+  const std::string path = join_path(data_.name, kMetricsFile);
   if (!files_.exists(path)) {
-    throw Error(ErrorCode::bad_data, "[report] '{}': expected a run with metrics.jsonl, got none",
-                data_.name);
+    const char* const got = !files_.exists(data_.name)        ? "nothing"
+                            : files_.is_directory(data_.name) ? "a folder without it"
+                                                              : "a file";
+    throw Error(ErrorCode::bad_data, "[report] '{}': expected a run's folder, with {}, got {}",
+                data_.name, kMetricsFile, got);
   }
   const auto reader = files_.open(path);
   const uint64_t size = reader->size();

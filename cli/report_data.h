@@ -36,6 +36,7 @@ struct RunData {
 // A run's folder, which a process may be writing. Of files of lines ended lines alone count.
 class RunReader {
  public:
+  // `path`: the folder, or metrics.jsonl in it.
   // Throws Error{bad_data} where the folder has no metrics.jsonl with at least one step. Else what
   // is missing or cannot be read is left out, with a warning where it is there and cannot be read.
   RunReader(Files& files, const std::string& path, const Log& log);
@@ -55,6 +56,10 @@ class RunReader {
   uint64_t n_read_ = 0;    // bytes of metrics.jsonl that were taken
   std::string last_ = {};  // the last of them
 };
+
+// Each folder once, by its first name; a warning where another name of it follows: a run counts
+// once in the errors over seeds.
+std::vector<std::string> distinct_runs(const std::vector<std::string>& paths, const Log& log);
 
 // NaN where there is nothing to take it from.
 struct RunSummary {

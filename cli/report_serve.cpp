@@ -24,7 +24,7 @@ class FollowedRuns {
  public:
   FollowedRuns(const std::vector<std::string>& paths, const GlobalOptions& options)
       : log_(make_log(options)) {
-    for (const std::string& path : paths)
+    for (const std::string& path : distinct_runs(paths, log_))
       readers_.push_back(std::make_unique<RunReader>(posix_files(), path, log_));
   }
 

@@ -1,6 +1,7 @@
 #include "cli/serve_app.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -168,9 +169,13 @@ HttpReply ServeApp::route(const HttpRequest& request) const {
         .status = 405,
         .message = fmt::format("expected {} for {}", takes_post ? "POST" : "GET", path)};
   }
+  constexpr std::string_view kModels = "/v1/models/";
+  if (path.starts_with(kModels) && !takes_get)
+    throw not_served_error(path.substr(kModels.size(), 80), model_.name);
   if (!takes_get) {
     throw ServeError{.status = 404,
-                     .message = fmt::format("no such path: {}; see /v1/models", path.substr(0, 80)),
+                     .message = fmt::format("no such path: {}; there are /v1/models, {}",
+                                            path.substr(0, 80), fmt::join(kPosts, ", ")),
                      .code = "not_found"};
   }
   if (path == "/")

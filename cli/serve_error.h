@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <string>
+#include <string_view>
 
 #include "base/ordered_json.h"
 
@@ -31,6 +32,12 @@ inline OrderedJson error_json(const ServeError& error) {
             {"code", or_null(error.code)}}}};
 }
 
+inline ServeError not_served_error(std::string_view asked, std::string_view served) {
+  return {.status = 404,
+          .message = fmt::format("the model '{}' is not served here; '{}' is", asked, served),
+          .param = "model",
+          .code = "model_not_found"};
+}
 inline ServeError closing_error() {
   return {.status = 503, .message = "the server is shutting down"};
 }

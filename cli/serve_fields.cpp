@@ -92,6 +92,10 @@ std::string ServeFields::text(const std::string& name) {
   return value.get<std::string>();
 }
 
+void ServeFields::label(const std::string& name) {
+  if (!any(name).is_null()) text(name);
+}
+
 std::vector<std::string> ServeFields::texts(const std::string& name, int64_t max) {
   const OrderedJson value = any(name);
   if (value.is_null()) return {};

@@ -33,7 +33,7 @@ class ServeFields {
   void object(const std::string& name, const std::function<void(ServeFields&)>& read);
   // It may be absent, null, or one of these, which ask for nothing.
   void nothing(const std::string& name, const std::vector<OrderedJson>& values);
-  void ignore(const std::string& name) { any(name); }
+  void label(const std::string& name);  // a text, of which nothing is made; it may be absent
 
   void refuse_others() const;
   [[noreturn]] void fail(const std::string& name, const std::string& expected,

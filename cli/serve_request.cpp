@@ -51,12 +51,7 @@ Sampling read_sampling(ServeFields& fields, const std::optional<uint32_t>& seed)
 
 void expect_model(ServeFields& fields, const ServedModel& model) {
   const std::string name = fields.text("model");
-  if (name == model.name) return;
-  throw ServeError{
-      .status = 404,
-      .message = fmt::format("the model '{}' is not served here; '{}' is", name, model.name),
-      .param = "model",
-      .code = "model_not_found"};
+  if (name != model.name) throw not_served_error(name, model.name);
 }
 
 // Fields that may ask for nothing, and labels.
@@ -73,9 +68,11 @@ void read_absent(ServeFields& fields) {
     fields.nothing(choice, {"none", "auto"});
   fields.nothing("parallel_tool_calls", {true, false});
   fields.nothing("modalities", {OrderedJson::array({"text"})});
-  for (const char* label :
-       {"user", "safety_identifier", "prompt_cache_key", "service_tier", "store", "metadata"})
-    fields.ignore(label);
+  for (const char* label : {"user", "safety_identifier", "prompt_cache_key", "service_tier"})
+    fields.label(label);
+  fields.boolean("store");
+  if (const OrderedJson notes = fields.any("metadata"); !notes.is_null() && !notes.is_object())
+    fields.fail("metadata", "an object", notes);
 }
 
 Shared read_shared(ServeFields& fields, const ServedModel& model, TextRequest& request) {
@@ -201,6 +198,9 @@ OrderedJson read_messages(ServeFields& fields, const ServedModel& model,
                           std::vector<SentPicture>& pictures) {
   OrderedJson messages = OrderedJson::array();
   const OrderedJson given = fields.any("messages");
+  if (given.is_null() && !fields.any("prompt").is_null()) {
+    fields.fail("messages", "an array of messages (a prompt is of /v1/completions)", given);
+  }
   if (!given.is_array() || given.empty())
     fields.fail("messages", "an array of messages, at least one", given);
   for (const OrderedJson& one : given) {
@@ -226,7 +226,10 @@ TextRequest read_completion(const ServedModel& model, std::string_view body) {
   ServeFields fields(json);
   TextRequest request;
   Shared shared = read_shared(fields, model, request);
-  const auto prompts = prompts_of(model, fields.any("prompt"));
+  const OrderedJson prompt = fields.any("prompt");
+  if (prompt.is_null() && json.contains("messages"))
+    bad_prompt("none: messages are of /v1/chat/completions");
+  const auto prompts = prompts_of(model, prompt);
   shared.max_tokens = fields.integer("max_tokens", 0, INT32_MAX);
   request.n_logprobs = static_cast<int>(fields.integer("logprobs", 0, kMaxLogprobs).value_or(-1));
   request.echoes = fields.boolean("echo");
@@ -301,7 +304,7 @@ EmbeddingRequest read_embedding(const ServedModel& model, std::string_view body)
       fields.fail("encoding_format", "float or base64", format);
   }
   fields.nothing("dimensions", {});
-  fields.ignore("user");
+  fields.label("user");
   fields.refuse_others();
   return request;
 }

@@ -31,7 +31,7 @@ mkdir -p "$out"
 csv=$out/two_gpus.csv failed=0
 flags=(--device "$device")
 shape=(recipes/llama-124m.yaml --set optim.warmup=20 --set data.val_fraction=0 --set "data.val=[]" --set train.eval_every=0
-  --set train.save_every=0 --set train.export=none --set optim.master=bf16_remainder --set "optim.lr=${LR:-3e-5}"
+  --set train.save_every=0 --set train.export=none --set "optim.lr=${LR:-3e-5}"
   --set "train.seed=${SEED:-1}" --set train.deterministic=true)
 if [ "$device" = cpu ]; then
   steps=${STEPS:-40}
@@ -72,9 +72,10 @@ P
 }
 
 train_one() {
-  local recipe=$1 ranks=$2 stage=$3 folder=$out/run log=$out/$1-$2-$3.log
+  local recipe=$1 ranks=$2 stage=$3 folder=$out/run log=$out/$1-$2-$3.log master=bf16_remainder
+  case $recipe in *fp16* | scalify) master=auto ;; esac # which only BF16 weights have
   rm -rf "$folder"
-  timeout 150 "$program" train "${shape[@]}" "${flags[@]}" --quiet --ranks "$ranks" --set "recipe=$recipe" \
+  timeout 150 "$program" train "${shape[@]}" "${flags[@]}" --quiet --ranks "$ranks" --set "recipe=$recipe" --set "optim.master=$master" \
     --set "parallel.shard=$stage" --set "data.train=[$(realpath "$data")]" --set train.batch=8 \
     --set "train.accumulate=$((2 / ranks))" --set "out=$folder" >"$log" 2>&1
   local status=$?
@@ -103,7 +104,7 @@ is_saving() {
 
 saves() {
   local last=24 whole=$out/whole killed=$out/killed n=0 status
-  local command=("$program" train "${shape[@]}" "${flags[@]}" --quiet --ranks 2 --set recipe=coat --set parallel.shard=gradients
+  local command=("$program" train "${shape[@]}" "${flags[@]}" --quiet --ranks 2 --set recipe=coat --set optim.master=bf16_remainder --set parallel.shard=gradients
     --set "data.train=[$(realpath "$data")]" --set train.batch=2 --set "train.steps=$last" --set train.save_every=3
     --set train.keep=99)
   rm -rf "$whole" "$killed"

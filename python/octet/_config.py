@@ -25,6 +25,8 @@ def _file_of(config: str) -> str:
         for recipe in run("recipes"):
             if recipe["recipe"] == config:
                 return recipe["file"]
+    if not os.path.exists(config) or os.path.isdir(config):
+        run("plan", config)  # which says what is meant by such a word
     return config
 
 

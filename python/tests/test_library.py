@@ -56,7 +56,9 @@ def test_plan_is_what_the_program_prints(program, tmp_path):
 
 @pytest.mark.parametrize("call,text", [
     (lambda: octet.plan({"modle": {}}), "the nearest is|modle"),
-    (lambda: octet.plan("nowhere.yaml"), "nowhere.yaml"),
+    (lambda: octet.plan("nowhere.yaml"), "expected a configuration file.*nowhere.yaml"),
+    (lambda: octet.plan("nothing"), "the name of a recipe, got 'nothing'"),
+    (lambda: octet.plan("lama-3m"), "the nearest is llama-3m"),
     (lambda: octet.plan({"model": {"hidden": 7, "heads": 2}}), "hidden|heads"),
     (lambda: octet.plan(17), "expected a file's path or a dict, got int"),
     (lambda: octet.plan({"model": object()}), "expected values that YAML has"),

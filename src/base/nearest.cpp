@@ -23,10 +23,14 @@ std::string plain(std::string_view name) {
   return text;
 }
 
-// True if dots part sections: not in "llama-1.2b".
+// True if dots part sections: not in "llama-1.2b" and "qwen2.5".
 bool is_path(std::string_view name) {
+  for (size_t at = name.find('.'); at != name.npos; at = name.find('.', at + 1)) {
+    if ((at > 0 && is_digit(name[at - 1])) || (at + 1 < name.size() && is_digit(name[at + 1])))
+      return false;
+  }
   return name.find('.') != name.npos && std::ranges::all_of(name, [](char ch) {
-           return (ch >= 'a' && ch <= 'z') || ch == '_' || ch == '.';
+           return (ch >= 'a' && ch <= 'z') || is_digit(ch) || ch == '_' || ch == '.';
          });
 }
 
@@ -74,8 +78,10 @@ bool is_among(std::string_view words, std::string_view word) {
   return false;
 }
 
-// A row's answer: the first of its names that is known.
+// A row's answer: the first of its names that is known. What is shown in the place of a command
+// stands for no key, whose section may have the command's name.
 std::string answer(const Synonym& row, const std::vector<std::string>& known) {
+  if (!row.shown.empty() && std::ranges::any_of(known, is_path)) return "";
   std::string_view rest = row.known;
   while (!rest.empty()) {
     const std::string name(rest.substr(0, rest.find(' ')));
@@ -132,11 +138,21 @@ double part_of(std::string_view word, std::string_view name) {
   return is_near && shorter >= kShortest && have_equal_numbers(word, name) ? share : 0;
 }
 
+// True if names of the word's section are known: another section's names that only look alike are
+// not what is meant.
+bool has_section(std::string_view word, const std::vector<std::string>& known) {
+  return !section(word).empty() && std::ranges::any_of(known, [&](const std::string& name) {
+    return section(plain(name)) == section(word);
+  });
+}
+
 std::string by_part(const std::string& word, const std::vector<std::string>& known) {
+  const bool is_of_section = has_section(word, known);
   std::string best;
   double best_share = 0;
   for (const std::string& name : known) {
     const std::string candidate = plain(name);
+    if (is_of_section && section(word) != section(candidate)) continue;
     double share = part_of(leaf(word), leaf(candidate));
     if (share > 0 && section(word) != section(candidate)) share -= 0.01;
     if (share <= best_share) continue;
@@ -163,10 +179,12 @@ bool begin_alike(std::string_view a, std::string_view b) {
 
 std::string by_distance(const std::string& word, const std::vector<std::string>& known) {
   constexpr size_t kLettersAnEdit = 4;
+  const bool is_of_section = has_section(word, known);
   std::string best;
   int best_cost = 0;
   for (const std::string& name : known) {
     const std::string candidate = plain(name);
+    if (is_of_section && section(word) != section(candidate)) continue;
     const std::string_view a = leaf(word), b = leaf(candidate);
     const size_t longer = std::max(a.size(), b.size());
     if (!begin_alike(a, b) || longer < 3 || !have_equal_numbers(a, b)) continue;

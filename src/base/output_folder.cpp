@@ -48,6 +48,14 @@ void check_output_folder(const Files& files, std::string_view option, const std:
 void check_output_file(const Files& files, std::string_view option, const std::string& path,
                        std::string_view begin) {
   if (path.starts_with("/dev/") || path.starts_with("/proc/")) return;
+  if (path == "-") {
+    throw Error(ErrorCode::invalid_argument,
+                "{}: expected a file's name, got '-' (/dev/stdout is standard output)", option);
+  }
+  if (const std::string folder = parent_path(path); !files.exists(folder)) {
+    throw Error(ErrorCode::invalid_argument,
+                "{}: expected a name in a folder that is there, got '{}'", option, path);
+  }
   const EntryKind kind = files.kind(path);
   if (kind != EntryKind::file && kind != EntryKind::directory) return;
   if (kind == EntryKind::file) {

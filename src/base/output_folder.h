@@ -16,8 +16,9 @@ void check_output_folder(const Files& files, std::string_view option, const std:
 // The part of it that holds for runs as well.
 void check_not_above(const Files& files, std::string_view option, const std::string& folder);
 
-// The same rule for a file that the user named: it must be free, empty, what this command wrote
-// before, which begins with `begin`, or no regular file but a stream. Error{invalid_argument} else.
+// The same rule for a file that the user named, in a folder that is there: it must be free, empty,
+// what this command wrote before, which begins with `begin`, or no regular file but a stream.
+// Error{invalid_argument} else, and for "-".
 void check_output_file(const Files& files, std::string_view option, const std::string& path,
                        std::string_view begin);
 

@@ -90,11 +90,28 @@ void remove_left_overs(Files& files, const std::string& folder, std::string_view
   }
 }
 
+namespace {
+
+// An error tells of the file that is wanted.
+std::unique_ptr<FileWriter> created(Files& files, const std::string& temporary,
+                                    const std::string& target) {
+  try {
+    return files.create(temporary);
+  } catch (const Error& error) {
+    std::string text = error.what();
+    if (const size_t at = text.find(temporary); at != text.npos)
+      text.replace(at, temporary.size(), target);
+    throw Error(error.code(), "{}", text);
+  }
+}
+
+}  // namespace
+
 TemporaryFile::TemporaryFile(Files& files, const std::string& path)
     : files_(files),
       target_(files.write_target(path)),
       temporary_(temporary_name(target_)),
-      writer_(files.create(temporary_)),
+      writer_(created(files, temporary_, target_)),
       unfinished_(temporary_) {}
 
 TemporaryFile::~TemporaryFile() {

@@ -103,13 +103,18 @@ void alias_reasoning(OrderedJson& message) {
   }
 }
 
-void check_content(const OrderedJson& content, bool may_show) {
+// Parts of OpenAI's responses get the type that templates know, "text".
+void read_parts(OrderedJson& content, bool may_show) {
   if (content.is_string()) return;
   if (!content.is_array()) bad_record("a message whose content is neither text nor a list");
-  for (const OrderedJson& part : content) {
+  for (OrderedJson& part : content) {
     if (!part.is_object()) bad_record("a part of a message that is no object");
     const OrderedJson* type = find_text(part, "type");
     const std::string name = type == nullptr ? "" : type->get<std::string>();
+    if (name == "input_text" || name == "output_text") {
+      part["type"] = "text";
+      continue;
+    }
     const bool is_media = name.starts_with("image") || name.starts_with("audio") ||
                           name.starts_with("input_") || name.starts_with("video");
     if (is_media && !(may_show && is_picture_type(name)))
@@ -206,9 +211,9 @@ ChatMessage read_message(const OrderedJson& json, const ChatFields& fields) {
       message[is_role ? "role" : is_content ? "content" : key] = value;
     }
   }
-  const OrderedJson* content = find_value(message, "content");
-  if (content == nullptr && message["role"] != "assistant") bad_record("a message without a text");
-  if (content != nullptr) check_content(*content, !fields.image_mark.empty());
+  const bool has_content = find_value(message, "content") != nullptr;
+  if (!has_content && message["role"] != "assistant") bad_record("a message without a text");
+  if (has_content) read_parts(message["content"], !fields.image_mark.empty());
   if (fields.arguments == CallArguments::parse) parse_calls(message);
   alias_reasoning(message);
   return read;
@@ -247,7 +252,8 @@ void join_parts(OrderedJson& messages) {
       const OrderedJson* type = find_value(part, "type");
       const bool is_picture = type != nullptr && *type == "image";  // whose text is its mark
       if (text == nullptr || (type != nullptr && *type != "text" && !is_picture)) {
-        bad_record("a part of a message that is no text, for a template that takes texts");
+        bad_record("a part of a message that is no text, for a template that takes texts",
+                   type == nullptr ? "" : type->dump());
       }
       if (&part != &content->front()) joined += '\n';
       joined += text->get_ref<const std::string&>();

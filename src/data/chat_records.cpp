@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/few.h"
 #include "data/chat_messages.h"
 #include "data/chat_pictures.h"
 
@@ -82,7 +83,8 @@ class RecordReader {
       if (keys_.has(prompt) && keys_.has(completion)) return read_pair(prompt, completion);
     }
     const OrderedJson* plain = keys_.take(fields_.text);
-    if (plain == nullptr || !plain->is_string()) bad_record("no fields that are known");
+    if (plain == nullptr || !plain->is_string())
+      bad_record("no fields that are known", first_few(keys_.ignored()));
     if (!is_text(plain)) bad_record("an empty text");
     record_.format = "text";
     record_.text = plain->get<std::string>();

@@ -164,24 +164,25 @@ std::vector<AnswerWindow> answer_windows(const TextTemplate& around,
                 "model.seq: expected room for two tokens and the {} around them, got {}", n_own,
                 options.seq);
   }
-  question =
-      question.first(static_cast<size_t>(std::min<int64_t>(std::ssize(question), n_both / 2)));
+  const bool from_end = options.cut == CutSide::start;
+  const auto n_asked = static_cast<size_t>(std::min<int64_t>(std::ssize(question), n_both / 2));
+  question = from_end ? question.last(n_asked) : question.first(n_asked);
   const int64_t room = n_both - std::ssize(question), n = std::ssize(context);
   const int64_t step = room - std::min(options.stride, room / 2);
   std::vector<AnswerWindow> windows;
-  for (int64_t first = 0;; first += step) {
+  for (int64_t at = 0;; at += step) {  // from where the windows begin
     AnswerWindow& window = windows.emplace_back();
-    window.first = first;
-    window.n = std::min(room, n - first);
+    window.n = std::min(room, n - at);
+    window.first = from_end ? n - at - window.n : at;
     std::vector<int32_t> ids;
-    for (int64_t i = first; i < first + window.n; ++i)
+    for (int64_t i = window.first; i < window.first + window.n; ++i)
       ids.push_back(context[static_cast<size_t>(i)].id);
     window.row = join_texts(parts, question, ids);
     for (const TemplatePart& part : parts) {
       if (part.kind == Kind::second_text) break;
       window.context_begin += part.kind == Kind::token ? 1 : std::ssize(question);
     }
-    if (first + room >= n) return windows;
+    if (at + room >= n) return windows;
   }
 }
 

@@ -43,9 +43,10 @@ Questions read_questions(const Files& files, const std::vector<std::string>& pat
 
 // A question with what fits of its context beside it, in as many rows as the context needs.
 struct AnswerWindowOptions {
-  int64_t seq = 0;     // tokens a row, with those around the two
-  int64_t stride = 0;  // context tokens that a window has in common with the one before it
-  int threads = 0;     // that tokenize; 0: one per core that this process may use
+  int64_t seq = 0;             // tokens a row, with those around the two
+  int64_t stride = 0;          // context tokens that a window has in common with the one before it
+  CutSide cut = CutSide::end;  // what the first window of a long context lacks
+  int threads = 0;             // that tokenize; 0: one per core that this process may use
 };
 
 struct AnswerWindow {
@@ -56,7 +57,8 @@ struct AnswerWindow {
 
 // Windows of `seq` tokens as transformers cuts them with truncation "only_second": the next one
 // begins `stride` tokens, at most half of a window's, before the end of the one before it, until
-// the end of the context is there. A question takes at most half of a row. Throws
+// the end of the context is there; with CutSide::start the first window is the context's end, and
+// the others go back to its start. A question takes at most half of a row. Throws
 // Error{invalid_argument} without a template of pairs in which the context comes once, or without
 // room.
 std::vector<AnswerWindow> answer_windows(const TextTemplate& around,

@@ -52,6 +52,18 @@ void expect_each_once(const std::string& path, const std::vector<std::string>& n
   }
 }
 
+// Hugging Face's form of a translation, {"translation": {"de": T, "en": T}}, as an object with the
+// languages as keys; one that has such keys already is left as it is.
+void spread_translation(OrderedJson& json) {
+  const auto found = json.find("translation");
+  if (found == json.end() || !found->is_object()) return;
+  const OrderedJson texts = *found;
+  for (const auto& [language, text] : texts.items())
+    if (json.contains(language)) return;
+  json.erase("translation");
+  for (const auto& [language, text] : texts.items()) json[language] = text;
+}
+
 bool is_no_label(const std::string& label) {
   return label.empty() || label == "-1" || label == "-";
 }
@@ -154,6 +166,7 @@ class Reader {
         left_out_.add(place, "expected an object, got " + std::string(json.type_name()));
         continue;
       }
+      if (labels_ == ReadLabels::none) spread_translation(json);
       const size_t n_known = names.size();
       for (const auto& [key, unused] : json.items()) {
         if (known.insert(key).second) names.push_back(key);

@@ -2,7 +2,8 @@
 //
 //   .jsonl, .ndjson, .json   an object a text: lines, a list, or one after the other
 //   .tsv                     a line of names, then a line a text; fields between tabs, no quoting
-// All may be packed (.gz, .bz2, .xz, .zst).
+// Of a source and what it becomes also {"translation": {"de": T, "en": T}}, Hugging Face's form,
+// whose languages are names as others. All may be packed (.gz, .bz2, .xz, .zst).
 #pragma once
 
 #include <cstdint>

@@ -17,14 +17,21 @@ namespace {
 
 constexpr std::string_view kThoughts[] = {"reasoning_content", "thinking", "reasoning"};
 
-enum class KeyOf : uint8_t { record, template_variables, message };
+enum class KeyOf : uint8_t { record, template_variables, message, part };
 
-// A key of the context; of messages, of all of them. A thought has several names at once.
+// A key of the context; of messages, of all of them; of parts a type, "" where a part has none. A
+// thought has several names at once.
 struct ExtraKey {
   KeyOf of = KeyOf::record;
   std::vector<std::string> names = {};  // the first one is the file's
   bool operator==(const ExtraKey&) const = default;
 };
+
+// "" of a part that has none.
+std::string type_of_part(const OrderedJson& part) {
+  const OrderedJson* type = find_text(part, "type");
+  return type == nullptr ? "" : type->get<std::string>();
+}
 
 bool is_thought(std::string_view name) {
   return std::ranges::find(kThoughts, name) != std::end(kThoughts);
@@ -55,12 +62,25 @@ void add_keys(const OrderedJson& json, KeyOf of, std::vector<ExtraKey>& keys) {
   }
 }
 
+// Types of the parts of messages that are no texts or pictures.
+void add_part_types(const OrderedJson& message, std::vector<ExtraKey>& keys) {
+  const auto content = message.find("content");
+  if (content == message.end() || !content->is_array()) return;
+  for (const OrderedJson& part : *content) {
+    const std::string type = type_of_part(part);
+    if (type != "text" && type != "image") keys.push_back({KeyOf::part, {type}});
+  }
+}
+
 std::vector<ExtraKey> keys_of(const OrderedJson& context) {
   std::vector<ExtraKey> keys;
   add_keys(context, KeyOf::record, keys);
   if (context.contains("kwargs")) add_keys(context["kwargs"], KeyOf::template_variables, keys);
   std::vector<ExtraKey> all;
-  for (const OrderedJson& message : context["messages"]) add_keys(message, KeyOf::message, all);
+  for (const OrderedJson& message : context["messages"]) {
+    add_keys(message, KeyOf::message, all);
+    add_part_types(message, all);
+  }
   for (ExtraKey& key : all) {
     if (std::ranges::find(keys, key) == keys.end()) keys.push_back(std::move(key));
   }
@@ -68,6 +88,8 @@ std::vector<ExtraKey> keys_of(const OrderedJson& context) {
 }
 
 std::string name_of(const ExtraKey& key) {
+  if (key.of == KeyOf::part)
+    return fmt::format("message.content (parts of type '{}')", key.names.front());
   const char* place = key.of == KeyOf::message              ? "message."
                       : key.of == KeyOf::template_variables ? "chat_template_kwargs."
                                                             : "";
@@ -87,10 +109,22 @@ void change(OrderedJson& json, const std::string& name, Change how) {
   }
 }
 
+void erase_parts(OrderedJson& context, const std::string& type) {
+  for (OrderedJson& message : context["messages"]) {
+    const auto content = message.find("content");
+    if (content == message.end() || !content->is_array()) continue;
+    OrderedJson kept = OrderedJson::array();
+    for (const OrderedJson& part : *content)
+      if (type_of_part(part) != type) kept.push_back(part);
+    *content = std::move(kept);
+  }
+}
+
 void change(OrderedJson& context, const ExtraKey& key, Change how) {
   for (const std::string& name : key.names) {
     if (key.of == KeyOf::record) change(context, name, how);
     if (key.of == KeyOf::template_variables) change(context["kwargs"], name, how);
+    if (key.of == KeyOf::part && how == Change::erase) erase_parts(context, name);
     if (key.of != KeyOf::message) continue;
     for (OrderedJson& message : context["messages"]) change(message, name, how);
   }

@@ -120,7 +120,8 @@ ExportResult export_adapter(Files& files, const ModelSource& source, const std::
   for (const StoredTensor& tensor : reader.tensors())
     add(tensor, module_of_class(source.spec, tensor.name));
   if (saves_tied(source.spec, *note))  // PEFT writes both
-    add(reader.at(model_parameters(source.spec).front().name), model_def(source.spec.kind).head);
+    add(reader.at(model_parameters(source.spec).front().name),
+        module_of_class(source.spec, std::string(model_def(source.spec.kind).head)));
   for (const TensorSource& tensor : tensors) {
     ++result.n_tensors;
     result.n_bytes += static_cast<int64_t>(tensor.decl.n_bytes());

@@ -90,7 +90,8 @@ constexpr FolderKeys kFiles[] = {
     {kSentenceSettings, kTransformerRead, kTransformerNeutral},
 };
 
-// Which end texts lose: an encoder's, beside other models only what programs take without the key.
+// Which end texts lose: those of encoders and of models that translate, beside others only what
+// programs take without the key.
 bool cuts_texts(const Files& files, const std::string& folder, std::string_view key,
                 const Json& value) {
   if (key != "truncation_side") return false;
@@ -99,7 +100,8 @@ bool cuts_texts(const Files& files, const std::string& folder, std::string_view 
   const Json config = parse_json(files.read_text(path), path);
   const Json type = config.is_object() ? config.value("model_type", Json()) : Json();
   const ModelDef* const def = find_model(type.is_string() ? type.get<std::string>() : "");
-  return def != nullptr && def->reads_text && !def->heads.empty();
+  if (def == nullptr) return false;
+  return (def->reads_text && !def->heads.empty()) || def->translates;
 }
 
 // Marian's names of its languages: its files are of one source and one target, or texts name them.

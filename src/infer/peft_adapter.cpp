@@ -41,10 +41,12 @@ constexpr PeftEnding kPeftEndings[] = {{".lora_A.weight", PeftPart::a},
                                        {".weight", PeftPart::own},
                                        {".bias", PeftPart::own}};
 
-// The model's parameters as PEFT names them, with the head apart where it is tied.
+// The model's parameters as PEFT names them, with the head apart where it is tied: by the class of
+// transformers 5, or of 4, where modules have the names of a model's files, as the adapter's
+// tensors have them.
 class PeftNames {
  public:
-  explicit PeftNames(const ModelSpec& base) : spec_(base) {
+  PeftNames(const ModelSpec& base, const std::vector<std::string>& tensors) : spec_(base) {
     const ModelDef& def = model_def(base.kind);
     ModelSpec untied = base;
     if (base.tied && def.writes_text) {
@@ -53,6 +55,7 @@ class PeftNames {
       head_ = def.head;
     }
     parameters_ = model_parameters(untied);
+    is_of_files_ = have_names_of_files(tensors);
     for (LoraAdapter& linear : adaptable_linears(untied)) {
       std::string weight = linear.weight();
       linears_.emplace(std::move(weight), std::move(linear));
@@ -64,7 +67,7 @@ class PeftNames {
   // "model.layers.0.self_attn.q_proj.weight" in the class, of a parameter.
   std::string name_of(const std::string& parameter) const {
     for (const std::string_view end : {kWeightEnd, kBiasEnd}) {
-      if (!parameter.ends_with(end)) continue;
+      if (is_of_files_ || !parameter.ends_with(end)) continue;
       return module_of_class(spec_, without_end(parameter, end)) + std::string(end);
     }
     return parameter;
@@ -120,7 +123,17 @@ class PeftNames {
   const std::string& embedding() const { return embedding_; }
 
  private:
+  bool have_names_of_files(const std::vector<std::string>& tensors) const {
+    return std::ranges::any_of(parameters_, [&](const ParameterSpec& parameter) {
+      const std::string module = parameter.name.substr(0, parameter.name.rfind('.'));
+      const auto is_its = [beginning = fmt::format("{}{}.", kPeftPrefix, module)](
+                              const std::string& tensor) { return tensor.starts_with(beginning); };
+      return module_of_class(spec_, module) != module && std::ranges::any_of(tensors, is_its);
+    });
+  }
+
   const ModelSpec& spec_;
+  bool is_of_files_ = false;
   std::vector<ParameterSpec> parameters_;
   std::map<std::string, LoraAdapter> linears_;           // by weight
   std::map<std::string, const ParameterSpec*> by_name_;  // in the class
@@ -130,7 +143,7 @@ class PeftNames {
 class PeftFolder {
  public:
   PeftFolder(const Files& files, const std::string& folder, const ModelSpec& base)
-      : modules_(base), files_(open(files, folder)) {
+      : files_(open(files, folder)), modules_(base, files_.names()) {
     adapter_.folder = folder;
     adapter_.config = read_peft_config(files, folder);
     const auto metadata =
@@ -322,58 +335,13 @@ class PeftFolder {
            "true");
   }
 
-  PeftNames modules_;
   ModelFiles files_;
+  PeftNames modules_;
   PeftAdapter adapter_;
   std::map<std::string, FoundFactors> found_;  // by parameter
 };
 
 }  // namespace
-
-namespace {
-
-// "org/name" of a snapshot in the hub's cache, models--ORG--NAME/snapshots/COMMIT; else the last
-// part of a path.
-std::string peft_base_name(std::string path) {
-  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
-  constexpr std::string_view kModels = "models--";
-  const std::string above = parent_path(path);
-  const std::string cached = file_name(parent_path(above));
-  if (file_name(above) != "snapshots" || !cached.starts_with(kModels)) return file_name(path);
-  const size_t dashes = cached.find("--", kModels.size());
-  if (dashes == cached.npos) return file_name(path);
-  return cached.substr(kModels.size(), dashes - kModels.size()) + "/" + cached.substr(dashes + 2);
-}
-
-}  // namespace
-
-void expect_base(const Files& files, const std::string& folder, const ModelSpec& spec,
-                 const PeftAdapter& adapter, const Log& log) {
-  const auto refuse = [&](const std::string& expected, const std::string& got) {
-    throw Error(ErrorCode::bad_data, "[adapter] {}: expected the base {}, got {}", adapter.folder,
-                expected, got);
-  };
-  if (!adapter.base_hash.empty()) {
-    std::vector<std::string> whole;
-    for (const auto& [parameter, tensor] : adapter.saved) whole.push_back(parameter);
-    const WeightReader weights(files, folder, spec, NonfiniteWeights::allowed);
-    if (const std::string hash = weights_hash(weights, spec, whole); hash != adapter.base_hash)
-      refuse(fmt::format("that it was trained beside, '{}' (weights {})", adapter.config.base,
-                         adapter.base_hash),
-             fmt::format("'{}' (weights {})", folder, hash));
-    return;
-  }
-  const std::string& named = adapter.config.base;
-  if (named.empty() || named == folder) return;
-  const std::string base = peft_base_name(folder);
-  const bool is_of_hub = base.find('/') != base.npos;
-  if (base == named || (!is_of_hub && base == peft_base_name(named))) return;
-  const bool is_name = std::ranges::count(named, '/') == 1 && !files.exists(named);
-  if (is_of_hub && is_name)
-    refuse(fmt::format("'{}' (base_model_name_or_path)", named), fmt::format("'{}'", base));
-  log.warning("[adapter] {}: made beside '{}' (base_model_name_or_path), read beside '{}'",
-              adapter.folder, named, folder);
-}
 
 bool is_adapter_folder(const Files& files, const std::string& folder) {
   return files.exists(join_path(folder, kPeftConfig)) &&

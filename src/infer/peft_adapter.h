@@ -59,6 +59,11 @@ void expect_base(const Files& files, const std::string& folder, const ModelSpec&
 // The model that both are together.
 ModelSpec adapted_spec(const ModelSpec& base, const PeftAdapter& adapter);
 
+// The adapter without the weights below it that the model in `folder` has: PEFT writes embeddings
+// and heads beside the factors whether they were trained or not (save_embedding_layers).
+PeftAdapter without_base_weights(const Files& files, const std::string& folder,
+                                 const ModelSpec& spec, PeftAdapter adapter);
+
 // How training goes on with it, as the keys of `lora` say it. Throws Error{bad_data} naming what
 // does not train.
 struct PeftTraining {

@@ -105,15 +105,14 @@ void expect_plain_padding(const Files& files, const std::string& folder) {
   constexpr const char* kTokenizer = "tokenizer_config.json";
   const std::string path = join_path(folder, kTokenizer);
   const Json config = read_json(files, folder, kTokenizer).value_or(Json::object());
-  const Json* const json = &config;
-  const Json names = json->value("model_input_names", Json());
+  const Json names = config.value("model_input_names", Json());
   if (names.is_array() && std::ranges::count(names, Json("attention_mask")) == 0)
     fail(path, "model_input_names with attention_mask", names.dump());
   const Json model = read_json(files, folder, kModuleConfig).value_or(Json::object());
   const Json kind = model.value("model_type", Json());
   if (kind != "bert" && kind != "distilbert") return;
-  if (json->contains("padding_side")) {
-    const Json& side = json->at("padding_side");
+  if (config.contains("padding_side")) {
+    const Json& side = config.at("padding_side");
     if (side != "right") fail(path, "padding_side: right", side.dump());
     return;
   }

@@ -58,6 +58,21 @@ ValueId logits(Blocks& b) {
   return b.head(b.layer_norm(x, "final_layer_norm"), "gpt_neox.embed_in.weight");
 }
 
+constexpr std::string_view kHead = "embed_out.", kHeadOfClass = "lm_head.";
+
+std::string renamed(const ModelSpec&, std::string_view stored) {
+  if (!stored.starts_with(kHeadOfClass)) return std::string(stored);
+  return std::string(kHead).append(stored.substr(kHeadOfClass.size()));
+}
+
+// transformers 5 calls the head as other models do; files keep its name.
+std::string module_name(std::string_view module) {
+  const bool is_head = module == kHead.substr(0, kHead.size() - 1);
+  if (is_head) return std::string(kHeadOfClass.substr(0, kHeadOfClass.size() - 1));
+  if (!module.starts_with(kHead)) return std::string(module);
+  return std::string(kHeadOfClass).append(module.substr(kHead.size()));
+}
+
 }  // namespace
 
 const ModelDef kGptNeox = {.kind = ModelKind::gpt_neox,
@@ -71,6 +86,8 @@ const ModelDef kGptNeox = {.kind = ModelKind::gpt_neox,
                            .own_hf_keys = kKeys,
                            .hf_neutrals = {},
                            .hf_followers = followers,
-                           .logits = logits};
+                           .logits = logits,
+                           .renamed = renamed,
+                           .module_name = module_name};
 
 }  // namespace octet

@@ -8,7 +8,6 @@
 
 #include "base/philox.h"
 #include "formats/codec.h"
-#include "ptq/simulate.h"
 
 namespace octet {
 namespace {
@@ -30,7 +29,7 @@ std::map<int, double> significand_bits(Dtype dtype) {
   return result;
 }
 
-// The error of the signal to noise of all normals: over four parts of them.
+// The error of the signal to noise of all normals: over four parts of them. NaN where it is none.
 double error_of_draw(Dtype dtype, double log2_sigma, std::span<const float> normals) {
   constexpr size_t kParts = 4;
   double sum = 0, squares = 0;
@@ -39,7 +38,8 @@ double error_of_draw(Dtype dtype, double log2_sigma, std::span<const float> norm
     const double db = snr_of_normal(dtype, log2_sigma, normals.subspan(i * n, n));
     sum += db, squares += db * db;
   }
-  return std::sqrt(std::max(0.0, squares - sum * sum / kParts) / (kParts - 1) / kParts);
+  const double rest = squares - sum * sum / kParts;  // NaN where a part is exact, or is none
+  return std::sqrt((rest < 0 ? 0 : rest) / (kParts - 1) / kParts);
 }
 
 }  // namespace
@@ -61,7 +61,7 @@ double snr_of_normal(Dtype dtype, double log2_sigma, std::span<const float> norm
       noise += error * error;
     }
   });
-  return decibels(signal, noise);
+  return snr_db(signal, noise);
 }
 
 Study study_formats(int64_t n_samples) {
@@ -103,7 +103,7 @@ Study study_formats(int64_t n_samples) {
     if (dtype != Dtype::bf16) bits.series.push_back(of_bits);
     study.table.rows.push_back(
         {name, fmt::format("{:g}", max_finite(dtype)), fmt::format("{:g}", min_positive(dtype)),
-         fmt::format("{:.2f}", best), fmt::format("{:.2f}", error_of_draw(dtype, best_at, normals)),
+         number_cell("{:.2f}", best), number_cell("{:.2f}", error_of_draw(dtype, best_at, normals)),
          fmt::format("{:g}", best_at), fmt::to_string(octaves)});
   }
   study.figures = {bits, snr};

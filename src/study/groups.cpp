@@ -77,14 +77,16 @@ Magnitudes magnitudes_of(std::span<const float> values) {
   return of;
 }
 
-// The formats that are within two standard errors of the best.
+// The formats that are within two standard errors of the best; where some are exact, these.
 std::string best_of(const std::vector<SnrAndDraw>& of_schemes) {
   const auto by_mean = [](const SnrAndDraw& a, const SnrAndDraw& b) { return a.mean < b.mean; };
   const SnrAndDraw best = *std::ranges::max_element(of_schemes, by_mean);
   std::string names;
   for (size_t i = 0; i < of_schemes.size(); ++i) {
     const double error = std::hypot(of_schemes[i].error, best.error);
-    if (of_schemes[i].mean < best.mean - 2 * error) continue;
+    const bool is_less = std::isfinite(best.mean) ? of_schemes[i].mean < best.mean - 2 * error
+                                                  : of_schemes[i].mean != best.mean;
+    if (is_less) continue;
     names += (names.empty() ? "" : ", ") + std::string(kTensorSchemes[i].name);
   }
   return names;
@@ -149,7 +151,8 @@ double snr_of(const Quantizer& quantizer, const MatrixShape& shape, std::span<co
   std::vector<float> y(x.size());
   octet::quantize(quantizer, shape, x, q, scales);
   octet::dequantize(quantizer, shape, q, scales, y);
-  return error_of(x, y).snr_db();
+  const QuantizationError error = error_of(x, y);
+  return snr_db(error.signal, error.mse);
 }
 
 std::vector<std::string> activation_groupings() {
@@ -229,8 +232,8 @@ class NormInputs {
       sheet.columns.push_back(sheet.columns.back() + " +-");
       const std::vector<SnrAndDraw> of_norms = differences(pair);
       for (size_t i = 0; i < of_norms.size(); ++i) {
-        sheet.rows[i].push_back(fmt::format("{:.9g}", of_norms[i].mean));
-        sheet.rows[i].push_back(fmt::format("{:.9g}", of_norms[i].error));
+        sheet.rows[i].push_back(number_cell("{:.9g}", of_norms[i].mean));
+        sheet.rows[i].push_back(number_cell("{:.9g}", of_norms[i].error));
       }
     }
     return sheet;
@@ -261,8 +264,8 @@ Sheet paired_sheet(const NormInputs& inputs, const std::vector<GroupingPair>& pa
               .columns = {"grouping", "baseline", "difference dB", "+-", "norms", "larger"}};
   for (const GroupingPair& pair : pairs) {
     const PairedSnr paired = paired_snr(pair.name, pair.baseline, inputs.differences(pair));
-    sheet.rows.push_back({paired.name, paired.baseline, fmt::format("{:.9g}", paired.mean),
-                          fmt::format("{:.9g}", paired.error), fmt::to_string(paired.n),
+    sheet.rows.push_back({paired.name, paired.baseline, number_cell("{:.9g}", paired.mean),
+                          number_cell("{:.9g}", paired.error), fmt::to_string(paired.n),
                           fmt::to_string(paired.n_larger)});
   }
   return sheet;
@@ -333,8 +336,8 @@ Study study_tensors(const SafetensorsReader& file) {
                                        : quantizer_of(scheme.dtype, scheme.granularity);
       const SnrAndDraw snr = snr_over_scales(q, matrix_of(tensor, x.size()), x);
       of_schemes.push_back(snr);
-      cells.push_back(fmt::format("{:.2f}", snr.mean));
-      cells.push_back(fmt::format("{:.2f}", snr.error));
+      cells.push_back(number_cell("{:.2f}", snr.mean));
+      cells.push_back(number_cell("{:.2f}", snr.error));
       figure.series[i].x.push_back(static_cast<double>(sheet.rows.size()));
       figure.series[i].y.push_back(snr.mean);
     }

@@ -11,7 +11,8 @@
 
 namespace octet {
 
-// Signal to noise, dB: the mean over scales, and its standard error.
+// Signal to noise, dB: the mean over scales, and its standard error. Infinite, without an error,
+// where a scale is exact.
 struct SnrAndDraw {
   double mean = 0, error = 0;
 };

@@ -118,7 +118,7 @@ class StatesStudy {
     return total_[a * kStateForms + b] / static_cast<double>(n_elems_);
   }
 
-  // Error of the mean over all elements, a ratio of sums over tensors (delta method); 0 of one.
+  // Error of the mean over all elements, a ratio of sums over tensors (delta method); NaN of one.
   double error(size_t a, size_t b) const {
     const double mean = mse(a, b), n = static_cast<double>(tensors_.size());
     double squares = 0;
@@ -127,7 +127,7 @@ class StatesStudy {
           static_cast<double>(sizes_[i]) * (tensors_[i].second[a * kStateForms + b] - mean);
       squares += rest * rest;
     }
-    return n < 2 ? 0 : std::sqrt(squares * n / (n - 1)) / static_cast<double>(n_elems_);
+    return n < 2 ? NAN : std::sqrt(squares * n / (n - 1)) / static_cast<double>(n_elems_);
   }
 
   Sheet pairs() const {
@@ -136,7 +136,7 @@ class StatesStudy {
       sheet.columns.emplace_back(state_forms()[a].name);
       std::vector<std::string> row = {std::string(state_forms()[a].name)};
       for (size_t b = 0; b < kStateForms; ++b) row.push_back(fmt::format("{:.4g}", mse(a, b)));
-      for (size_t b = 0; b < kStateForms; ++b) row.push_back(fmt::format("{:.2g}", error(a, b)));
+      for (size_t b = 0; b < kStateForms; ++b) row.push_back(number_cell("{:.2g}", error(a, b)));
       sheet.rows.push_back(std::move(row));
     }
     for (const StateForm& form : state_forms())

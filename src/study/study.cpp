@@ -1,11 +1,19 @@
 #include "study/study.h"
 
-#include <fmt/format.h>
-
+#include <cmath>
 #include <map>
 #include <optional>
 
 namespace octet {
+
+double snr_db(double signal, double noise) {
+  return 10 * std::log10(signal / noise);
+}
+
+std::string number_cell(fmt::format_string<double> format, double value) {
+  if (!std::isfinite(value)) return "-";
+  return fmt::vformat(fmt::string_view(format), fmt::make_format_args(value));
+}
 
 Sheet sheet_of(const Figure& figure) {
   Sheet sheet{.file = figure.file, .columns = {figure.x_title}};
@@ -23,7 +31,7 @@ Sheet sheet_of(const Figure& figure) {
     const auto at = static_cast<size_t>(x);
     std::vector<std::string> row = {figure.x_names.empty() ? fmt::format("{:.9g}", x)
                                                            : figure.x_names.at(at)};
-    for (const auto& value : values) row.push_back(value ? fmt::format("{:.9g}", *value) : "");
+    for (const auto& value : values) row.push_back(value ? number_cell("{:.9g}", *value) : "");
     sheet.rows.push_back(std::move(row));
   }
   return sheet;

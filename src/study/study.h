@@ -1,6 +1,8 @@
 // Findings of a study: numbers for spreadsheets, and figures to be drawn.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <string>
 #include <vector>
 
@@ -37,6 +39,13 @@ struct Study {
   std::vector<Figure> figures = {};
   std::vector<std::string> left_out = {};  // "NAME: why", of what has no row
 };
+
+// 10 log10(signal / noise). Infinite without noise, NaN without either.
+double snr_db(double signal, double noise);
+
+// A number as a table has it, and "-" where there is none: what is exact has no decibels, and one
+// value no standard error.
+std::string number_cell(fmt::format_string<double> format, double value);
 
 // Each series as a column, over x.
 Sheet sheet_of(const Figure& figure);

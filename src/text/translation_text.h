@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "text/encode_texts.h"
 #include "text/tokenizer.h"
 
 namespace octet {
@@ -15,15 +16,20 @@ std::vector<int32_t> ending_tokens(const Tokenizer& tokenizer);
 
 struct TranslationText {
   std::vector<int32_t> ids;
-  bool is_cut = false;  // the text has lost its end
+  bool is_cut = false;  // the text has lost its end, or its start
 };
 
-// At most max_tokens with what ends it; 0: any number. A source also has what the tokenizer's file
-// puts in front. Throws as Tokenizer::encode(), and Error{invalid_argument} where no token of a
-// text has room.
+struct TranslationTextOptions {
+  int64_t max_tokens = 0;  // with what ends the text; 0: any number
+  CutSide cut = CutSide::end;
+  EncodeTextOptions text = {};
+};
+
+// With what ends it. A source also has what the tokenizer's file puts in front. Throws as
+// Tokenizer::encode(), and Error{invalid_argument} where no token of a text has room.
 TranslationText source_tokens(const Tokenizer& tokenizer, std::string_view text,
-                              int64_t max_tokens = 0, const EncodeTextOptions& options = {});
+                              const TranslationTextOptions& options = {});
 TranslationText target_tokens(const Tokenizer& tokenizer, std::string_view text,
-                              int64_t max_tokens = 0, const EncodeTextOptions& options = {});
+                              const TranslationTextOptions& options = {});
 
 }  // namespace octet

@@ -86,7 +86,9 @@ void take_adapter(const Files& files, LoadedConfig& loaded) {
   LoraConfig& lora = loaded.config.lora;
   if (lora.adapter.empty()) return;
   const ModelSpec spec = model_from_config(files, loaded.config);
-  const PeftTraining found = peft_training(read_peft_adapter(files, lora.adapter, spec), spec);
+  const PeftAdapter adapter = without_base_weights(files, loaded.config.model.path, spec,
+                                                   read_peft_adapter(files, lora.adapter, spec));
+  const PeftTraining found = peft_training(adapter, spec);
   Keys keys(loaded);
   const auto number = [](auto value) { return fmt::format("{}", value); };
   keys.take("lora.kind", lora.kind, found.lora.kind,

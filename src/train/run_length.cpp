@@ -83,6 +83,15 @@ void tell_replaced(const WrittenSteps& written, int64_t settled, const Log& log)
               written.share);
 }
 
+// Who sets no epochs means none, and not the steps that a run has by default.
+void expect_told_length(const LoadedConfig& loaded) {
+  const bool is_told = loaded.config.train.epochs > 0 || is_written(loaded.source, "train.steps");
+  if (is_told || !is_written(loaded.source, "train.epochs")) return;
+  throw Error(ErrorCode::invalid_argument,
+              "train.epochs: expected a number above 0, or train.steps beside it, got 0 ({})",
+              loaded.source.at("train.epochs"));
+}
+
 // Shares of a short run that are less than a step.
 void tell_lost_shares(const LoadedConfig& loaded, const Log& log) {
   const OptimConfig& optim = loaded.config.optim;
@@ -117,6 +126,7 @@ int64_t steps_of_epochs(const RowLoader& loader, double epochs, int64_t step_row
 
 void settle_length(LoadedConfig& loaded, const Dataset& data, const Log& log) {
   RunConfig& config = loaded.config;
+  expect_told_length(loaded);
   const WrittenSteps written =
       written_steps(loaded, "train.steps", "train.epochs", config.train.steps, config.train.epochs);
   const WrittenSteps warmup = written_steps(loaded, "optim.warmup", "optim.warmup_share",

@@ -10,6 +10,7 @@
 #include "data/line_pairs.h"
 #include "data/source_rows.h"
 #include "data/span_rows.h"
+#include "text/padding.h"
 #include "text/translation_text.h"
 #include "train/data_checks.h"
 #include "train/run_setup.h"
@@ -26,8 +27,9 @@ struct EncodedPair {
 // Pairs with the tokens of both sides, by several threads.
 class PairEncoder {
  public:
-  PairEncoder(const Tokenizer& tokenizer, const RunConfig& config, const ModelSpec& spec)
-      : tokenizer_(tokenizer), config_(config), n_source_(spec.source_seq) {}
+  PairEncoder(const Tokenizer& tokenizer, const RunConfig& config, const ModelSpec& spec,
+              CutSide cut)
+      : tokenizer_(tokenizer), config_(config), n_source_(spec.source_seq), cut_(cut) {}
 
   std::vector<EncodedPair> encode(const std::vector<TextRecord>& records) const {
     constexpr int64_t kPart = 256;
@@ -49,11 +51,13 @@ class PairEncoder {
       pair.problem = "expected a source and a target, got an empty text";
       return pair;
     }
-    const EncodeTextOptions options{.words = &words};
+    const auto at_most = [&](int64_t n) {
+      return TranslationTextOptions{.max_tokens = n, .cut = cut_, .text = {.words = &words}};
+    };
     try {
       pair.source =
-          source_tokens(tokenizer_, config_.data.source_prefix + record.first, n_source_, options);
-      pair.target = target_tokens(tokenizer_, *record.second, config_.model.seq, options);
+          source_tokens(tokenizer_, config_.data.source_prefix + record.first, at_most(n_source_));
+      pair.target = target_tokens(tokenizer_, *record.second, at_most(config_.model.seq));
     } catch (const Error& error) {
       if (error.code() != ErrorCode::bad_data) throw;
       pair.problem = error.what();
@@ -69,12 +73,18 @@ class PairEncoder {
   const Tokenizer& tokenizer_;
   const RunConfig& config_;
   int64_t n_source_;
+  CutSide cut_;
 };
 
-void tell_cut(const Log& log, int64_t n_cut, int64_t n, std::string_view what,
-              std::string_view key) {
-  if (n_cut == 0) return;
-  log.warning("[data] {} of {} {} lost their ends ({}, data.too_long)", n_cut, n, what, key);
+struct CutTexts {
+  int64_t n = 0, n_all = 0;
+  CutSide side = CutSide::end;
+};
+
+void tell_cut(const Log& log, const CutTexts& cut, std::string_view what, std::string_view key) {
+  if (cut.n == 0) return;
+  log.warning("[data] {} of {} {} lost their {} ({}, data.too_long)", cut.n, cut.n_all, what,
+              cut.side == CutSide::end ? "ends" : "starts", key);
 }
 
 std::vector<int32_t> sentinels_of(const Tokenizer& tokenizer, const ModelSpec& spec) {
@@ -126,7 +136,9 @@ std::vector<TextRecord> SourceTexts::read(const std::vector<std::string>& paths,
 std::shared_ptr<const RowSource> SourceTexts::open(const std::vector<std::string>& paths) const {
   LeftOut left_out(log_);
   const std::vector<TextRecord> records = read(paths, left_out);
-  const std::vector<EncodedPair> pairs = PairEncoder(*tokenizer_, config_, spec_).encode(records);
+  const CutSide side = cut_side(files_, config_.data.tokenizer);
+  const std::vector<EncodedPair> pairs =
+      PairEncoder(*tokenizer_, config_, spec_, side).encode(records);
   SourceRows rows;
   int64_t n_cut_sources = 0, n_cut_targets = 0;
   for (size_t i = 0; i < pairs.size(); ++i) {
@@ -144,8 +156,8 @@ std::shared_ptr<const RowSource> SourceTexts::open(const std::vector<std::string
     throw Error(ErrorCode::bad_data, "[data] '{}': expected a pair of texts at least, got none{}",
                 paths.front(), left_out.n() == 0 ? "" : " (" + left_out.first() + ")");
   }
-  tell_cut(log_, n_cut_sources, rows.n(), "sources", "model.source_seq");
-  tell_cut(log_, n_cut_targets, rows.n(), "targets", "model.seq");
+  tell_cut(log_, {n_cut_sources, rows.n(), side}, "sources", "model.source_seq");
+  tell_cut(log_, {n_cut_targets, rows.n(), side}, "targets", "model.seq");
   check_known(rows.sources, *tokenizer_, log_);
   check_known(rows.targets, *tokenizer_, log_);
   const auto start = static_cast<int32_t>(spec_.start_token);

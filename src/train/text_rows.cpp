@@ -337,6 +337,7 @@ std::shared_ptr<const RowSource> open_spans(const SpanRun& run, const RunInputs&
       questions, *tokenizer,
       {.seq = config.model.seq,
        .stride = config.data.stride,
+       .cut = cut_side(files, config.data.tokenizer),
        .threads = std::max(1, usable_cores() / static_cast<int>(config.parallel.ranks))},
       left_out);
   left_out.finish();

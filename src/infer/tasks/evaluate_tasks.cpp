@@ -230,7 +230,8 @@ void expect_known(const std::vector<int32_t>& ids, const TaskLimits& limits) {
 Share share_of(int64_t n_right, int64_t n) {
   if (n == 0) return {};
   const double p = static_cast<double>(n_right) / static_cast<double>(n);
-  return {p, n > 1 ? std::sqrt(p * (1 - p) / static_cast<double>(n - 1)) : 0};
+  if (n == 1) return {.value = p};
+  return {p, std::sqrt(p * (1 - p) / static_cast<double>(n - 1))};
 }
 
 PairedDifference paired_difference(const std::vector<double>& a, const std::vector<double>& b,
@@ -249,7 +250,7 @@ PairedDifference paired_difference(const std::vector<double>& a, const std::vect
     squares += std::pow(std::exchange(of_cluster, 0), 2);
     ++n_clusters;
   }
-  if (n_clusters < 2) return {mean, 0};
+  if (n_clusters < 2) return {.mean = mean};
   const auto g = static_cast<double>(n_clusters);
   return {mean, std::sqrt(g / (g - 1) * squares) / n};
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,9 +14,9 @@
 
 namespace octet {
 
-// A share of n documents, and its standard error sqrt(p (1 - p) / (n - 1)).
+// A share of n documents, and its standard error sqrt(p (1 - p) / (n - 1)); NaN of fewer than two.
 struct Share {
-  double value = 0, error = 0;
+  double value = 0, error = std::numeric_limits<double>::quiet_NaN();
 };
 Share share_of(int64_t n_right, int64_t n);
 
@@ -34,11 +35,11 @@ struct TaskResult {
 // A mean of n paired differences d and its standard error. Those of one cluster, a document whose
 // context several requests share, are not independent: with G clusters, m the mean of all,
 //   error = sqrt(G / (G - 1) * sum over clusters of (sum of their d - m)^2) / n,
-// which for clusters of one is the usual sqrt(sum (d - m)^2 / (n - 1) / n); 0 for a single cluster.
-// Source: Liang & Zeger 1986; Cameron & Miller 2015.
+// which for clusters of one is the usual sqrt(sum (d - m)^2 / (n - 1) / n); NaN for a single
+// cluster. Source: Liang & Zeger 1986; Cameron & Miller 2015.
 //   clusters: of each pair, ascending; empty: each pair is one
 struct PairedDifference {
-  double mean = 0, error = 0;
+  double mean = 0, error = std::numeric_limits<double>::quiet_NaN();
 };
 PairedDifference paired_difference(const std::vector<double>& a, const std::vector<double>& b,
                                    const std::vector<int64_t>& clusters = {});

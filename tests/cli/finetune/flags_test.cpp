@@ -115,6 +115,16 @@ TEST_F(ModelFlagsOfTrain, defaults_that_pairs_do_not_use_are_not_told) {
   EXPECT_THAT(outcome.err, testing::Not(testing::HasSubstr("train.eval_bytes")));
 }
 
+TEST_F(ModelFlagsOfTrain, no_epochs_are_refused_beside_a_files_steps_too) {
+  folder_.put("run.yaml", "train: {steps: 3}\n");
+  for (const std::string from : {"run.yaml", "--model model"}) {
+    const Outcome outcome = run("train " + from + " --data text.txt --out none --epochs 0");
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_EQ(outcome.err,
+              "octet: --epochs: expected a number above 0, got 0 (see octet train --help)\n");
+  }
+}
+
 TEST_F(ModelFlagsOfTrain, help_lists_them) {
   for (const char* command : {"train", "plan"}) {
     const std::string help = run(std::string(command) + " --help").out;

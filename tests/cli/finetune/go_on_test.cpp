@@ -5,10 +5,12 @@
 
 #include "base/json.h"
 #include "cli/finetune/small_model.h"
+#include "formats/arrays.h"
 #include "infer/evaluate.h"
 #include "infer/export.h"
 #include "infer/inference.h"
 #include "infer/model_source.h"
+#include "infer/peft_adapter.h"
 #include "train/open_run.h"
 #include "unit/base/error_of.h"
 #include "unit/infer/put_arrays.h"
@@ -91,7 +93,9 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Case{{}}, Case{{"lora.kind=rslora", "lora.ranks=['q_proj=2','*.1.mlp.*=3:5']"}},
                     Case{{"lora.kind=dora", "lora.targets=[q_proj, down_proj]"}},
                     Case{{"lora.save=[lm_head]", "lora.targets=[up_proj]"}},
-                    Case{{"lora.kind=dora", "lora.targets=[c_attn]"}, ModelKind::gpt2}),
+                    Case{{"lora.kind=dora", "lora.targets=[c_attn]"}, ModelKind::gpt2},
+                    Case{{"lora.save=[embed_out]", "lora.targets=[query_key_value]"},
+                         ModelKind::gpt_neox}),
     [](const auto& info) { return "case_" + std::to_string(info.index); });
 
 // An embedding that is the head as well is one parameter, and PEFT's file has both.
@@ -125,6 +129,84 @@ TEST(GoingOn, with_a_tied_embedding_that_is_trained_whole) {
   EXPECT_NEAR(more.trainer.evaluate().value(), last, 3e-6 * last);
   more.trainer.run({StartMode::fresh, more.loaded.source}, {});
   EXPECT_LT(more.trainer.evaluate().value(), last);
+}
+
+// PEFT writes embeddings beside the factors (save_embedding_layers); those of the base say nothing.
+TEST(GoingOn, with_embeddings_beside_the_factors_where_they_are_the_bases) {
+  for (const bool tied : {false, true}) {
+    Fixture f;
+    ModelSpec spec = test::small_spec();
+    spec.tied = tied;
+    f.options.model = test::put_model(f.folder, spec, "base");
+    {
+      Tuner run(f.options, sets_with({"recipe=fp32", "train.steps=2"}));
+      run.trainer.run({StartMode::fresh, run.loaded.source}, {});
+      export_adapter(posix_files(), find_model_source(posix_files(), f.folder / "run"),
+                     f.folder / "adapter");
+    }
+    const std::string path = f.folder / "adapter/adapter_model.safetensors";
+    const auto factors = SafetensorsReader::open(posix_files(), path);
+    std::vector<test::ArrayToPut> arrays;
+    for (const StoredTensor& tensor : factors.tensors())
+      arrays.push_back(test::array_of(tensor.name, SafeDtype::f32, tensor.shape,
+                                      decode_values(Dtype::f32, factors.read(tensor.name))));
+    const auto base =
+        SafetensorsReader::open(posix_files(), f.options.model + "/model.safetensors");
+    const std::string name = "model.embed_tokens.weight";
+    std::vector<float> values = decode_values(Dtype::f32, base.read(name));
+    const auto put = [&] {
+      std::vector<test::ArrayToPut> all = arrays;
+      all.push_back(test::array_of("base_model.model." + name, SafeDtype::f32, {256, 32}, values));
+      test::put_arrays(path, all);
+    };
+    const auto go_on = [&] {
+      Tuner(f.options, {"recipe=fp32", "lora.adapter=" + f.folder / "adapter", "train.steps=1",
+                        "train.export=none"});
+    };
+    put();
+    EXPECT_EQ(error_of(go_on), "no error");
+    values[5] += 1;
+    put();
+    EXPECT_EQ(
+        error_of(go_on, f.folder.path()),
+        "[adapter] DIR/adapter: 'base_model.model.model.embed_tokens.weight': expected the "
+        "weight that the base has in training, got another; `octet convert DIR/adapter MODEL` "
+        "writes what both are together, as a model to train");
+  }
+}
+
+// transformers 5 calls the head of gpt_neox lm_head, 4 and files embed_out.
+TEST(GoingOn, a_head_has_its_name_of_either_version) {
+  Fixture f(ModelKind::gpt_neox);
+  {
+    Tuner run(f.options, sets_with({"recipe=fp32", "train.steps=2", "lora.save=[embed_out]"}));
+    run.trainer.run({StartMode::fresh, run.loaded.source}, {});
+    export_adapter(posix_files(), find_model_source(posix_files(), f.folder / "run"),
+                   f.folder / "adapter");
+  }
+  const std::string path = f.folder / "adapter/adapter_model.safetensors",
+                    config = f.folder / "adapter/adapter_config.json";
+  const auto factors = SafetensorsReader::open(posix_files(), path);
+  const auto of_class = posix_files().read_text(config);
+  EXPECT_NE(factors.find("base_model.model.lm_head.weight"), nullptr);
+  EXPECT_EQ(Json::parse(of_class).at("modules_to_save"), Json({"lm_head"}));
+  std::vector<test::ArrayToPut> arrays;
+  for (const StoredTensor& tensor : factors.tensors()) {
+    const bool is_head = tensor.name == "base_model.model.lm_head.weight";
+    arrays.push_back(test::array_of(is_head ? "base_model.model.embed_out.weight" : tensor.name,
+                                    SafeDtype::f32, tensor.shape,
+                                    decode_values(Dtype::f32, factors.read(tensor.name))));
+  }
+  const ModelSpec spec = find_model_source(posix_files(), f.options.model).spec;
+  const auto saved = [&] {
+    return read_peft_adapter(posix_files(), f.folder / "adapter", spec).saved;
+  };
+  EXPECT_EQ(saved().at("embed_out.weight"), "base_model.model.lm_head.weight");
+  test::put_arrays(path, arrays);
+  std::string of_files = of_class;
+  of_files.replace(of_files.find("lm_head"), 7, "embed_out");
+  f.folder.put("adapter/adapter_config.json", of_files);
+  EXPECT_EQ(saved().at("embed_out.weight"), "base_model.model.embed_out.weight");
 }
 
 TEST(GoingOn, begins_dora_with_the_base_in_every_recipe) {

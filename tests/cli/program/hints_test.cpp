@@ -113,6 +113,50 @@ const Mistake kOthers[] = {
     {"plan " + std::string(OCTET_SOURCE_DIR) + "/recipes/none.yaml", ""},
 };
 
+// Habits from transformers' Trainer, axolotl, torchtune, llama.cpp, vLLM and lm-eval.
+const Mistake kHabits[] = {
+    {kRun + "--num_processes 2", "--ranks"},
+    {kRun + "--label_smoothing_factor 0.1", "--set train.label_smoothing=VALUE"},
+    {kTrain + "group_by_length=true", "data.buckets"},
+    {kRun + "--logging_dir x", "--set train.tensorboard=VALUE"},
+    {kRun + "--torch_compile", ""},
+    {kRun + "--push_to_hub", ""},
+    {kRun + "--tensor_parallel_size 2", ""},
+    {kRun + "-c x.yaml", "CONFIG without a flag"},
+    {kTrain + "compile=true", ""},
+    {kTrain + "train.compile=true", ""},
+    {kTrain + "train.bf16=true", "recipe"},
+    {kTrain + "lora.qlora=true", ""},
+    {kTrain + "lora.use_dora=true", "lora.kind"},
+    {kTrain + "lora.modules=[q_proj]", "lora.targets"},
+    {kTrain + "lora.modules_to_save=[lm_head]", "lora.save"},
+    {kTrain + "lora.init=gaussian", ""},
+    {kTrain + "lora.bias=none", ""},
+    {kTrain + "parallel.tensor=2", ""},
+    {kTrain + "parallel.dp=2", "parallel.ranks"},
+    {kTrain + "dataset.packed=true", "data.pack"},
+    {kTrain + "val_set_size=0.1", "data.val_fraction"},
+    {kTrain + "optim.state=8bit", "optim.state_m"},
+    {kTrain + "optim.schedule=linear_with_warmup", "linear"},
+    {kTrain + "model.activation=silu", "swish"},
+    {kTrain + "recipe=tensorwise", "fp8_linear"},
+    {kTrain + "recipe=rowwise", "fp8_row"},
+    {kTrain + "recipe=MXFP8BlockScaling", "mxfp8"},
+    {"plan x.yaml --memory 24GB", "--device-memory"},
+    {"generate -m m -p hi", "--model"},
+    {"generate --model m -n 5", "--max-tokens"},
+    {"generate --model m --max_length 9", "--context"},
+    {"serve m", "--model m"},
+    {"serve --model m --max-num-seqs 8", "--batch"},
+    {"serve --model m --lora-modules a", "--adapter"},
+    {"serve --model m --n-gpu-layers 9", ""},
+    {"convert m o --outtype q8_0", "--dtype"},
+    {"convert m --outfile o", "--out"},
+    {"convert m o --dtype q4_k_m", ""},
+    {"tokenizer train", "tokenize"},
+    {"download org/name", ""},
+};
+
 class Hints : public testing::TestWithParam<Mistake> {};
 
 // The names that the line gives as near; empty where it gives none.
@@ -126,6 +170,13 @@ std::string hint_of(const std::string& line) {
   return "";
 }
 
+TEST(SetFlag, without_a_value_is_told_how_it_is_written) {
+  const ScratchFolder folder;
+  EXPECT_EQ(run_program(folder, kRun + "--set optim.lr 1e-3").err,
+            "octet: --set: expected KEY=VALUE in one word, as optim.lr=1e-3, got 'optim.lr' (see "
+            "octet train --help)\n");
+}
+
 TEST_P(Hints, name_what_was_meant_or_nothing) {
   const ScratchFolder folder;
   const Outcome outcome = run_program(folder, GetParam().arguments);
@@ -136,6 +187,7 @@ TEST_P(Hints, name_what_was_meant_or_nothing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(first_hour, Hints, testing::ValuesIn(kFirstHour));
+INSTANTIATE_TEST_SUITE_P(habits, Hints, testing::ValuesIn(kHabits));
 INSTANTIATE_TEST_SUITE_P(others, Hints, testing::ValuesIn(kOthers));
 
 }  // namespace

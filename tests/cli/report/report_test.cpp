@@ -12,6 +12,7 @@ namespace {
 
 using test::Outcome;
 using test::page;
+using test::program;
 using test::report;
 using test::ScratchFolder;
 using test::script_data;
@@ -369,8 +370,40 @@ TEST(Report, of_what_is_no_run_is_one_line_and_leaves_no_page) {
   const Outcome outcome = report(folder, folder / "nowhere");
   EXPECT_EQ(outcome.code, 3);
   EXPECT_EQ(outcome.err, "octet: [report] '" + (folder / "nowhere") +
-                             "': expected a run with metrics.jsonl, got none\n");
+                             "': expected a run's folder, with metrics.jsonl, got nothing\n");
   EXPECT_FALSE(posix_files().exists(folder / "page.html"));
+  folder.put("run/config.yaml", "");
+  EXPECT_THAT(report(folder, folder / "run").err, HasSubstr("got a folder without it"));
+  EXPECT_THAT(report(folder, folder / "run/config.yaml").err, HasSubstr("got a file"));
+}
+
+// Twice the same run would be two seeds without a difference.
+TEST(Report, a_run_that_is_named_twice_counts_once) {
+  const ScratchFolder folder;
+  const std::string run = write_run(folder, "a", 3);
+  const Outcome twice = report(folder, run + " " + run + "/ " + run + "/metrics.jsonl --json");
+  ASSERT_EQ(twice.code, 0);
+  EXPECT_EQ(twice.out, report(folder, run + " --json").out);
+  EXPECT_THAT(twice.err, HasSubstr("named twice and counts once"));
+}
+
+TEST(Report, outputs_have_a_name_in_a_folder_that_is_there) {
+  const ScratchFolder folder;
+  const std::string run = write_run(folder, "a", 3);
+  EXPECT_EQ(program(folder, "report " + run + " --csv -").err,
+            "octet: [report] --csv: expected a file's name, got '-' (/dev/stdout is standard "
+            "output)\n");
+  EXPECT_EQ(program(folder, "report " + run + " --out none/page.html").err,
+            "octet: [report] --out: expected a name in a folder that is there, got "
+            "'none/page.html'\n");
+}
+
+TEST(Report, a_runs_file_of_metrics_stands_for_the_run) {
+  const ScratchFolder folder;
+  const std::string run = write_run(folder, "a", 3);
+  const Outcome by_file = report(folder, run + "/metrics.jsonl --json");
+  ASSERT_EQ(by_file.code, 0) << by_file.err;
+  EXPECT_EQ(by_file.out, report(folder, run + " --json").out);
 }
 
 std::string edge_line(int step, int layer, const char* edge, double rms) {

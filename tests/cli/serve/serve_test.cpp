@@ -199,6 +199,26 @@ TEST_F(Serve, refuses_pictures_where_the_model_sees_none) {
   EXPECT_THAT(result->body, HasSubstr("takes no pictures"));
 }
 
+// A field or a path of other servers, or of the other kind of request.
+TEST_F(Serve, names_what_was_meant_in_place_of_what_is_not_there) {
+  const auto said = [&](const char* path, const json& body) {
+    return server_->post(path, body)->body;
+  };
+  json body = completion("a", 2);
+  body["max_completion_tokens"] = 2;
+  EXPECT_THAT(said("completions", body), HasSubstr("the nearest is max_tokens"));
+  body = completion("a", 2);
+  body["min_tokens"] = 2;
+  EXPECT_THAT(said("completions", body), testing::Not(HasSubstr("nearest")));
+  EXPECT_THAT(said("completions", chat("a", 2)), HasSubstr("messages are of /v1/chat/completions"));
+  EXPECT_THAT(said("chat/completions", completion("a", 2)),
+              HasSubstr("a prompt is of /v1/completions"));
+  EXPECT_THAT(said("responses", body), HasSubstr("there are /v1/models, /v1/completions"));
+  const auto other = server_->client().Get("/v1/models/other");
+  EXPECT_EQ(other->status, 404);
+  EXPECT_THAT(other->body, HasSubstr("model_not_found"));
+}
+
 TEST_F(Serve, refuses_what_is_malformed_and_lives) {
   const json object = json::object(), list = {1};
   const json texts = {1, -1, 1.5, true, object, json::array({nullptr})};
@@ -221,6 +241,10 @@ TEST_F(Serve, refuses_what_is_malformed_and_lives) {
       {"presence_penalty", {0.5, "x"}},
       {"frequency_penalty", {0.5, object}},
       {"logit_bias", {{{"5", 1}}, 1}},
+      {"user", {1, true, object, list}},
+      {"service_tier", {1, list}},
+      {"store", flags},
+      {"metadata", {1, "x", list}},
       {"promt", {"x"}},
       {"beams", {1}}};
   json text = shared, talk = shared;

@@ -65,9 +65,14 @@ TEST(MarianTokenizer, has_the_ids_of_transformers) {
     EXPECT_EQ(target_tokens(*tokenizer, text).ids, target) << text;
     EXPECT_EQ(tokenizer->decode(target), one.at("decoded").get<std::string>()) << text;
   }
-  const TranslationText cut = source_tokens(*tokenizer, "the cat sat on the mat", 4);
+  const TranslationText cut =
+      source_tokens(*tokenizer, "the cat sat on the mat", {.max_tokens = 4});
   EXPECT_TRUE(cut.is_cut);
   EXPECT_EQ(cut.ids, (std::vector<int32_t>{135, 248, 155, 0}));
+  const std::vector<int32_t> whole = source_tokens(*tokenizer, "the cat sat on the mat").ids;
+  const TranslationTextOptions last{.max_tokens = 4, .cut = CutSide::start};
+  EXPECT_EQ(source_tokens(*tokenizer, "the cat sat on the mat", last).ids,
+            std::vector<int32_t>(whole.end() - 4, whole.end()));
 }
 
 }  // namespace

@@ -58,6 +58,8 @@ TEST(Files, errors_name_the_operation_the_path_and_the_reason) {
   EXPECT_EQ(error_of([&] { files.list(none); }), "[files] cannot list '" + none + "': " + why);
   EXPECT_EQ(error_of([&] { files.create(inside); }),
             "[files] cannot create '" + inside + "': " + why);
+  EXPECT_EQ(error_of([&] { write_atomically(files, inside, ""); }),
+            "[files] cannot create '" + inside + "': " + why);
   EXPECT_EQ(error_of([&] { files.remove(none); }), "[files] cannot remove '" + none + "': " + why);
   EXPECT_EQ(error_of([&] { files.rename(none, inside); }),
             "[files] cannot rename '" + none + "' to '" + inside + "': " + why);

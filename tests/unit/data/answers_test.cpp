@@ -252,6 +252,22 @@ TEST_F(ChatAnswers, of_calls_and_thoughts_alone_are_trained_where_the_template_r
   EXPECT_EQ(encoded_.unread, (Texts{"chat_template_kwargs.fast"}));
 }
 
+// Templates that ask for the type of each part pass over the others.
+TEST_F(ChatAnswers, name_parts_of_messages_that_the_template_passes_over) {
+  const ChatEncoder by_type = encoder(
+      "{% for m in messages %}<{{ m.role }}>{% if m.content is string %}{{ m.content }}{% else %}"
+      "{% for p in m.content %}{% if p.type == 'text' %}{{ p.text }}{% elif p.type == 'thinking' "
+      "%}({{ p.thinking }}){% endif %}{% endfor %}{% endif %}|{% endfor %}");
+  EXPECT_EQ(samples(by_type, R"({"messages": [
+      {"role": "user", "content": [{"type": "input_text", "text": "a"},
+                                   {"type": "tool_result", "content": "x"}, {"text": "y"}]},
+      {"role": "assistant", "content": [{"type": "thinking", "thinking": "t"},
+                                        {"type": "output_text", "text": "b"}]}]})"),
+            (Texts{"<user>a|[<assistant>(t)b|]"}));
+  EXPECT_EQ(encoded_.unread, (Texts{"message.content (parts of type 'tool_result')",
+                                    "message.content (parts of type '')"}));
+}
+
 // Earlier thoughts that a template takes out, and a switch that holds what it takes without it,
 // are read all the same.
 TEST_F(ChatAnswers, name_no_key_that_a_text_of_theirs_holds) {

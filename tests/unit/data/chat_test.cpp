@@ -421,7 +421,7 @@ TEST_F(ChatFiles, every_record_is_read_or_counted_with_its_place) {
     EXPECT_EQ(report.dropped.at("not JSON").places,
               (std::vector<std::string>{path + ":4: expected JSON, got a mistake at byte 2"}));
     EXPECT_EQ(report.dropped.at("no fields that are known").places,
-              (std::vector<std::string>{path + ":2"}));
+              (std::vector<std::string>{path + ":2: prompt"}));
     ASSERT_EQ(data.samples.size(), 4u);
     EXPECT_EQ(data.samples[1].place, path + ":5");
     EXPECT_EQ(data.source->n_tokens(), report.n_tokens);
@@ -444,7 +444,7 @@ TEST_F(ChatFiles, data_without_a_record_is_an_error_that_says_why) {
   const ChatEncoder encoder(posix_files(), *tokenizer, "plain", "");
   EXPECT_EQ(error_of([&] { read_chat_data(posix_files(), encoder, {.paths = {path}}); }),
             "[data] expected conversations in '" + path +
-                "', got no record: 2 dropped: no fields that are known (" + path + ":1)");
+                "', got no record: 2 dropped: no fields that are known (" + path + ":1: a)");
 }
 
 // Conversations of the shared data, where it is there.

@@ -101,6 +101,30 @@ TEST(AnswerWindows, are_cut_and_labelled_as_transformers_does) {
   EXPECT_GT(n_answers, 30);
 }
 
+// `tokenizers` with direction "left": the first window is the end.
+TEST(AnswerWindows, go_back_from_the_end_where_texts_lose_their_starts) {
+  const ScratchFolder folder;
+  const std::string path = folder.put("tokenizer.json", R"({"normalizer": null,
+      "pre_tokenizer": {"type": "Whitespace"}, "added_tokens": [],
+      "post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 2], "cls": ["[CLS]", 1]},
+      "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+                "max_input_chars_per_word": 100,
+                "vocab": {"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "a": 3, "b": 4, "c": 5, "d": 6,
+                          "e": 7, "f": 8, "g": 9}}})");
+  const auto tokenizer = make_tokenizer(posix_files(), path);
+  const auto context = tokenizer->encode_spans("c d e f g");
+  const auto windows = answer_windows(tokenizer->text_template(), tokenizer->encode("a"), context,
+                                      {.seq = 7, .stride = 1, .cut = CutSide::start});
+  ASSERT_EQ(windows.size(), 2u);
+  EXPECT_THAT(windows[0].row.ids, ElementsAre(1, 3, 2, 7, 8, 9, 2));
+  EXPECT_THAT(windows[1].row.ids, ElementsAre(1, 3, 2, 5, 6, 7, 2));
+  EXPECT_EQ(answer_place(windows[0], context, 6, 9), (AnswerPlace{4, 5}));  // "f g"
+  EXPECT_EQ(answer_place(windows[1], context, 6, 9), (AnswerPlace{0, 0}));
+  const auto asked = answer_windows(tokenizer->text_template(), tokenizer->encode("a b c d"),
+                                    context, {.seq = 7, .cut = CutSide::start});
+  EXPECT_THAT(asked[0].row.ids, ElementsAre(1, 5, 6, 2, 8, 9, 2));
+}
+
 // A normalizer that joins characters, NFC, says of no token where it stands.
 TEST(AnswerWindows, a_context_without_places_is_left_out) {
   const ScratchFolder folder;

@@ -281,6 +281,20 @@ TEST(TextRecords, a_label_of_pairs_says_which_are_partners_or_is_left_alone) {
               ElementsAre("[data] : nothing is read of is_duplicate"));
 }
 
+TEST(TextRecords, translations_under_their_languages_are_read_by_these) {
+  const ScratchFolder folder;
+  const std::string lines = R"({"id": 1, "translation": {"de": "ja", "en": "yes"}})"
+                            "\n"
+                            R"({"id": 2, "translation": {"en": "no", "de": "nein"}})"
+                            "\n";
+  EXPECT_THAT(
+      read(folder, "a.jsonl", lines, {.text = "en", .pair = "de"}, ReadLabels::none).records,
+      ElementsAre("yes|ja||:1", "no|nein||:2"));
+  EXPECT_EQ(error_of([&] { read(folder, "b.jsonl", lines, {}, ReadLabels::none); }, folder.path()),
+            "[data] DIR/b.jsonl: expected source and target, src and tgt or the like "
+            "(data.fields.text, data.fields.pair), got id, de, en");
+}
+
 TEST(TextRecords, columns_that_nothing_is_read_of_are_told) {
   const ScratchFolder folder;
   EXPECT_THAT(read(folder, "t.tsv", "index\ttext\tlabel\tscore\n0\ta\t1\t2\n").messages,

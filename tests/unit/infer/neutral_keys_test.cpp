@@ -156,5 +156,18 @@ TEST(NeutralKeys, unknown_ones_are_named_with_their_file) {
                                     {"sentence_bert_config.json", "bar"}}));
 }
 
+TEST(NeutralKeys, the_side_that_texts_lose_is_one_of_models_that_cut_texts) {
+  const auto is_unknown = [](const char* model_type) {
+    const test::ScratchFolder folder;
+    folder.put("tokenizer_config.json", R"({"truncation_side": "left"})");
+    folder.put("config.json", std::string(R"({"model_type": ")") + model_type + "\"}");
+    return !unknown_folder_keys(posix_files(), folder.path()).empty();
+  };
+  EXPECT_FALSE(is_unknown("bert"));
+  EXPECT_FALSE(is_unknown("t5"));
+  EXPECT_FALSE(is_unknown("marian"));
+  EXPECT_TRUE(is_unknown("llama"));
+}
+
 }  // namespace
 }  // namespace octet::infer_neutral_keys_test

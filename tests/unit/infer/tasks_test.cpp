@@ -221,6 +221,12 @@ TEST(Shares, have_the_standard_error_of_a_mean) {
   EXPECT_NEAR(d.error, 1 / std::sqrt(3.0), 1e-12);
 }
 
+TEST(Shares, of_one_document_have_no_standard_error) {
+  EXPECT_EQ(share_of(1, 1).value, 1);
+  EXPECT_TRUE(std::isnan(share_of(1, 1).error));
+  EXPECT_TRUE(std::isnan(paired_difference({2}, {1}).error));
+}
+
 TEST(PairedDifferences, of_one_document_are_no_independent_ones) {
   const std::vector<double> a = {1, 1, 1, -1, -1, 3}, zeros(6);
   // Sums of deviations from 2/3: 1 of three, -10/3 of two, 7/3 of one.
@@ -230,7 +236,7 @@ TEST(PairedDifferences, of_one_document_are_no_independent_ones) {
   EXPECT_GT(d.error, 1.2 * paired_difference(a, zeros).error);
   EXPECT_DOUBLE_EQ(paired_difference(a, zeros, {0, 1, 2, 3, 4, 5}).error,
                    paired_difference(a, zeros).error);
-  EXPECT_EQ(paired_difference(a, zeros, std::vector<int64_t>(6)).error, 0);
+  EXPECT_TRUE(std::isnan(paired_difference(a, zeros, std::vector<int64_t>(6)).error));
 }
 
 TEST(ScoredTokens, are_cut_where_the_context_ends) {

@@ -309,6 +309,30 @@ TEST(TensorsStudy, names_the_tensors_that_it_leaves_out) {
                                             "zero: without a value but 0", "counts: of type I32"));
 }
 
+// What is exact in a format has no decibels; one value has no error of its mean.
+TEST(StudyTables, have_no_number_where_there_is_none) {
+  const std::vector<float> ones(64, 1);
+  const std::vector<TensorSource> sources = {
+      span_source(tensor_decl("ones", Dtype::f32, {64}), std::as_bytes(std::span(ones)))};
+  const test::ScratchFolder folder;
+  write_atomically(posix_files(), folder / "w.safetensors",
+                   [&](FileWriter& out) { write_safetensors(out, sources); });
+  const Study of_ones =
+      study_tensors(SafetensorsReader::open(posix_files(), folder / "w.safetensors"));
+  const auto at = [](const Sheet& sheet, const std::string& column) {
+    return sheet.rows.at(0).at(
+        static_cast<size_t>(std::ranges::find(sheet.columns, column) - sheet.columns.begin()));
+  };
+  EXPECT_EQ(at(of_ones.table, "e4m3 dB"), "-");
+  EXPECT_EQ(at(of_ones.table, "e4m3 +-"), "-");
+  EXPECT_THAT(at(of_ones.table, "best"), testing::HasSubstr("e4m3"));
+  EXPECT_TRUE(std::isinf(of_ones.figures.at(0).series.at(0).y.at(0)));
+  EXPECT_EQ(at(study_formats(1).table, "best_snr_error_db"), "-");
+  EXPECT_EQ(at(study_of({states(64)}).table, "e4m3 +-"), "-");
+  EXPECT_EQ(snr_db(4, 0), INFINITY);
+  EXPECT_EQ(number_cell("{:.2f}", NAN), "-");
+}
+
 TEST(StudyTables, have_an_error_beside_each_mean) {
   StatesOfTensor other = states(1000);
   for (float& m : other.m) m *= 3;

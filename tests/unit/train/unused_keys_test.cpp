@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "infer/model_spec.h"
+#include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 
 namespace octet::train_unused_keys_test {
@@ -203,6 +204,28 @@ TEST(UnusedKeys, steps_beside_a_share_of_their_file_are_told) {
   EXPECT_THAT(tell("train: {steps: 20, batch: 2}\noptim: {warmup: 7, warmup_share: 0.5}"),
               ElementsAre("a.yaml:2: optim.warmup = 7 has no effect beside optim.warmup_share"));
   EXPECT_THAT(tell("train: {steps: 20, batch: 2}\noptim: {warmup_share: 0.5}"), IsEmpty());
+}
+
+// Who sets no epochs gets an error, and not the steps of a run that says nothing.
+TEST(UnusedKeys, no_epochs_are_refused_unless_steps_are_said) {
+  const auto settle = [](const std::string& text, const std::vector<std::string>& sets = {}) {
+    LoadedConfig loaded = parse_config(text + "\nmodel: {seq: 10}\n", "a.yaml", sets);
+    Dataset data;
+    data.train = TokenStream({std::make_shared<Zeros>()});
+    settle_length(loaded, data, Log());
+  };
+  for (const auto& [text, sets, where] :
+       {std::tuple{"train: {batch: 2, epochs: 0}", std::vector<std::string>{}, "a.yaml:1"},
+        {"train: {batch: 2, epochs: 3}", {"train.epochs=0"}, "--set"},
+        {"train: {batch: 2}", {"train.epochs=0"}, "--set"}}) {
+    EXPECT_EQ(
+        test::error_of([&, text = text, sets = sets] { settle(text, sets); }),
+        std::string("train.epochs: expected a number above 0, or train.steps beside it, got 0 "
+                    "(") +
+            where + ")");
+  }
+  settle("train: {batch: 2, epochs: 0, steps: 3}");
+  settle("train: {batch: 2, epochs: 1}", {"train.epochs=0", "train.steps=2"});
 }
 
 TEST(UnusedKeys, shares_of_a_run_that_are_no_step_are_told) {
