@@ -18,6 +18,7 @@
 #include "bench/rank_steps.h"
 #include "bench/step_bench.h"
 #include "cli/backend.h"
+#include "cli/bench_load.h"
 #include "cli/bench_ranks.h"
 #include "cli/bench_record.h"
 #include "cli/enum_option.h"
@@ -283,7 +284,8 @@ void expect_use(const CLI::App& bench, const BenchFlags& flags) {
       {"--documents", {all, "layer", "step"}},
       {"--texts", {"decode", "prefill"}},
       {"--context", {"decode", "prefill"}},
-      {"--rounds", {all, "layer", "step", "decode", "prefill", "kernels", "optimizer", "links"}},
+      {"--rounds",
+       {all, "layer", "step", "decode", "prefill", "kernels", "optimizer", "links", "load"}},
       {"--loss", {"record"}},
       {"--every", {"record"}},
       {"--csv", {"record"}},
@@ -311,7 +313,9 @@ void run_bench(const BenchFlags& flags, const GlobalOptions& options) {
         {flags.config, recipe_names(recipes), flags.loss, flags.every, flags.csv}, options);
   }
   if (flags.what == "links" || flags.ranks > 0) return run_between_ranks(flags, options);
-  print_table(options, bench_table(BenchRun(flags, options).rows()));
+  const LoadFlags load{flags.config, recipe_names(flags.recipes), flags.rounds};
+  print_table(options, bench_table(flags.what == "load" ? run_bench_load(load, options)
+                                                        : BenchRun(flags, options).rows()));
   finish_output();
 }
 
@@ -338,10 +342,10 @@ void add_bench_command(CLI::App& app, GlobalOptions& options) {
       "bench", "measure kernels, steps and the optimizer against this machine's ceilings");
   bench
       ->add_option("what", flags->what,
-                   "layer, step, decode, prefill, kernels, optimizer, links (between ranks), or "
+                   "layer, step, decode, prefill, kernels, optimizer, links (between ranks), load, "
                    "record (training to a loss); without: step, kernels and optimizer")
-      ->check(
-          one_of({"layer", "step", "decode", "prefill", "kernels", "optimizer", "links", "record"}))
+      ->check(one_of({"layer", "step", "decode", "prefill", "kernels", "optimizer", "links", "load",
+                      "record"}))
       ->type_name("WHAT");
   bench
       ->add_option("config", flags->config,

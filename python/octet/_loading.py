@@ -10,7 +10,7 @@ from . import _optimizer as _c
 from ._checks import shown
 from ._error import Error
 from ._state_memory import begin
-from ._tensors import DTYPES, address, fitting, local, take_master
+from ._tensors import DTYPES, address, expect_own_master, fitting, local, take_master
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 _KEYS = {"step", "master", *_MOMENTS, *(key + "_meta" for key in _MOMENTS)}
@@ -122,8 +122,12 @@ class _Source:
                     state[key + "_meta"].copy_(fitting(meta, state[key + "_meta"], key))
             else:
                 encode(self._to, which, self._values(weight, which, moment, meta), state)
-        if "master" in state and saved.get("master") is not None:
+        if saved.get("master") is None:
+            return
+        if "master" in state:
             take_master(weight, state["master"], saved["master"])
+        elif weight.dtype == torch.float32:
+            expect_own_master("master", weight, saved["master"])
 
     def _values(self, weight, which: int, moment, meta):
         """As f32 on the CPU."""

@@ -12,7 +12,7 @@ from ._checks import MAX_F32
 from ._error import Error
 from ._loading import check_form, check_places
 from ._numbers import Watched, check_integer, check_keys, check_numbers
-from ._tensors import DTYPES, check_gradient, take_master
+from ._tensors import DTYPES, check_gradient, expect_own_master, take_master
 
 _WIDE = {"f32": torch.float32, "bf16": torch.bfloat16}
 _CODES = {"e4m3": "e4m3", "e5m2": "e5m2", "hif8": "hif8", "de8": "de8s"}
@@ -162,7 +162,9 @@ class _Momentum(torch.optim.Optimizer):
             momentum = _load(form or "f32", state)
             state = {}
             _store(self._format, state, momentum if form else momentum.mul_(self._share_of_torch(group)))
-        if "master" in kept and p.dtype != torch.float32:
+        if "master" in kept and p.dtype == torch.float32:
+            expect_own_master("master", p.detach(), kept["master"])
+        elif "master" in kept:
             state["master"] = torch.empty_like(p, dtype=self._master_dtype(p))
             take_master(p, state["master"], kept["master"])
         return state

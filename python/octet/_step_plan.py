@@ -20,7 +20,7 @@ class Plan:
     def __init__(self, members, indices, weights, gradients):
         self.indices, self.is_whole = indices, len(indices) == len(members)
         self.names = [members[i][0] for i in indices]
-        self.is_simple = all(type(members[i][1].data) is torch.Tensor and not members[i][1].grad.is_neg() for i in indices)
+        self.is_simple = all(type(members[i][1].data) is torch.Tensor for i in indices)
         self.written = array("Q")  # addresses of gradients that the kernels know
         self.sharded = None  # dimensions of meshes over which the norm is summed; None: not looked for
         self._weights = weight_watch(weights, gradients)

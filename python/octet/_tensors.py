@@ -23,6 +23,8 @@ def check_parameter(name: str, p) -> None:
         raise Error(f"[optimizer] {name}: expected a parameter on the CPU or a CUDA device, got one on {part.device}", "device")
     if part.dtype not in DTYPES:
         raise Error(f"[optimizer] {name}: expected float32, bfloat16 or float16, got {part.dtype}")
+    if part.is_neg():
+        raise Error(f"[optimizer] {name}: expected a parameter, got a negative view of one")
     if part.layout != torch.strided or torch.empty_like(part).stride() != part.stride():
         raise Error(f"[optimizer] {name}: expected memory without gaps and overlaps, got strides {list(part.stride())}")
 
@@ -31,6 +33,8 @@ def take_state(name, weight, state, fields) -> None:
     """Takes states as they stand, those of the caller's too, or names the one that does not belong to its weight. What lies in
     another order than its weight is laid anew, a counter becomes int64. fields: those of a new state (_state_memory.Field)."""
     state["step"] = _counter(name, weight, state.get("step"))
+    if state.get("master") is not None and all(field.key != "master" for field in fields) and weight.dtype == torch.float32:
+        expect_own_master(f"{name}: the state master", weight, state.pop("master"))
     for field in fields:
         given = state.get(field.key)
         own = given.to_local() if hasattr(given, "to_local") else given
@@ -40,6 +44,7 @@ def take_state(name, weight, state, fields) -> None:
                         "model has its type and place, or load_state_dict() what state_dict() gave")
         if own.numel() > 0 and own.untyped_storage().nbytes() == 0:
             raise Error(f"[optimizer] {name}: expected the state {field.key} with memory, got one whose storage is freed")
+        own = own.resolve_neg()
         if not lies_as(own, field.strides):
             own = torch.empty_strided(field.shape, field.strides, dtype=field.dtype, device=own.device).copy_(own)
         if own is not given:
@@ -109,15 +114,29 @@ def master_of(weight, master):
     return bits.view(torch.float32)
 
 
+def expect_own_master(where: str, weight, saved) -> None:
+    """Raises octet.Error where a master of other weights stands beside float32 ones, which are their own: they must have its values."""
+    _check_master(where, weight, saved)
+    bits, saved = weight.view(torch.int32), saved.to(weight.device)
+    same = bits == saved.view(torch.int32) if saved.dtype == torch.float32 else bits.to(torch.int16) == saved  # the lower halves
+    if not bool(same.all()):
+        raise Error(f"[optimizer] {where}: expected one whose values the float32 weights have, got one of more exact weights than these: "
+                    "load what master_weights() gave into the model first", "bad_data")
+
+
+def _check_master(where: str, weight, saved) -> None:
+    if not torch.is_tensor(saved) or saved.dtype not in (torch.int16, torch.float32):
+        raise Error(f"[optimizer] {where}: expected float32, or int16 of bfloat16 weights, got "
+                    f"{saved.dtype if torch.is_tensor(saved) else type(saved).__name__}", "bad_data")
+    if saved.shape != weight.shape:
+        raise Error(f"[optimizer] {where}: expected shape {list(weight.shape)}, got {list(saved.shape)}", "bad_data")
+
+
 def take_master(weight, own, saved) -> None:
     """Masters that were saved, as `own`: i16 remainders or f32."""
-    if not torch.is_tensor(saved) or saved.dtype not in (torch.int16, torch.float32):
-        raise Error(f"[optimizer] master: expected float32, or int16 of bfloat16 weights, got "
-                    f"{saved.dtype if torch.is_tensor(saved) else type(saved).__name__}", "bad_data")
+    _check_master("master", weight, saved)
     if saved.dtype == torch.int16 and weight.dtype != torch.bfloat16:
         raise Error(f"[optimizer] master: expected one of {weight.dtype} weights, got what completes bfloat16 ones", "bad_data")
-    if saved.shape != weight.shape:
-        raise Error(f"[optimizer] master: expected shape {list(weight.shape)}, got {list(saved.shape)}", "bad_data")
     if saved.dtype == own.dtype:
         own.copy_(saved)
     elif own.dtype == torch.float32:

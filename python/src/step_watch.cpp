@@ -219,7 +219,9 @@ class StateWatch {
 class WeightWatch {
  public:
   WeightWatch(const TensorReader& reader, nb::list weights, nb::list gradients)
-      : reader_(reader), grad_(nb::steal(PyUnicode_InternFromString("grad"))) {
+      : reader_(reader),
+        grad_(nb::steal(PyUnicode_InternFromString("grad"))),
+        is_neg_(nb::steal(PyUnicode_InternFromString("is_neg"))) {
     for (size_t i = 0; i < weights.size(); ++i) {
       Row row;
       TensorLayout layout;
@@ -244,7 +246,8 @@ class WeightWatch {
   }
 
   // Writes where the gradients of these parameters are, an array of u64. False where a parameter
-  // or its gradient is not as it was when the plan was made.
+  // or its gradient is not as it was when the plan was made, or a gradient is a negative view,
+  // whose memory has other signs.
   bool read(nb::list params, nb::handle addresses) const {
     const BufferView buffer(addresses, Access::write);
     uint64_t* out = buffer.writable_words<uint64_t>().data();
@@ -252,7 +255,7 @@ class WeightWatch {
       if (!is_weight(row, dims, param)) return false;
       const nb::object gradient = nb::steal(PyObject_GetAttr(param, grad_.ptr()));
       if (!gradient.is_valid()) throw nb::python_error();
-      return is_gradient(row, dims, gradient.ptr(), *out++);
+      return is_gradient(row, dims, gradient.ptr(), *out++) && !is_negative(gradient.ptr());
     });
   }
 
@@ -287,6 +290,13 @@ class WeightWatch {
     return true;
   }
 
+  bool is_negative(PyObject* gradient) const {
+    const nb::object answer =
+        nb::steal(PyObject_CallMethodObjArgs(gradient, is_neg_.ptr(), nullptr));
+    if (!answer.is_valid()) throw nb::python_error();
+    return answer.ptr() == Py_True;
+  }
+
   bool is_weight(const Row& row, std::span<const Dim> dims, PyObject* weight) const {
     uintptr_t address = 0;
     return lies(weight, dims, row.dtype, address) && address == row.address;
@@ -311,7 +321,7 @@ class WeightWatch {
   }
 
   TensorReader reader_;
-  nb::object grad_;
+  nb::object grad_, is_neg_;  // names of attributes
   std::vector<Row> rows_;
   std::vector<Dim> dims_;
 };

@@ -191,6 +191,29 @@ def test_masters_of_other_weights_are_refused():
         b.load_state_dict(a.state_dict())
 
 
+@pytest.mark.parametrize("make", [octet.optim.AdamW, octet.optim.SGD])
+@pytest.mark.parametrize("master", ["bf16_remainder", "fp32"])
+def test_masters_of_narrow_weights_are_the_float32_weights_or_refused(make, master):
+    """A float32 weight is its own master: one that is more exact than the weight would be lost."""
+    options = {"lr": 1e-3, "momentum": 0.9} if make is octet.optim.SGD else OPTIONS
+    net, whole = model(torch.bfloat16), model()
+    first = make(net.parameters(), **options, state="f32", master=master)
+    run(net, first, 2)
+    stored = first.state_dict()
+    whole.load_state_dict(net.state_dict())
+    second = make(whole.parameters(), **options, state="f32")
+    with pytest.raises(octet.Error, match="master: expected one whose values the float32 weights have"):
+        second.load_state_dict(stored)
+    assert not second.state
+    with torch.no_grad():
+        for p, q in zip(net.parameters(), whole.parameters()):
+            rest = first.state[p]["master"]
+            q.copy_(((p.view(torch.int16).int() << 16) + rest.int()).view(torch.float32) if rest.dtype == torch.int16 else rest)
+    second.load_state_dict(stored)
+    assert all("master" not in state for state in second.state.values())
+    run(whole, second, 1, first=2)
+
+
 @pytest.mark.parametrize("state,bytes_each", [("e4m3+x", 2), ("bf16", 4), ("f32", 8)])
 @pytest.mark.parametrize("master,more", [("bf16_remainder", 2), ("bf16_sr", 0), ("fp32", 4)])
 def test_states_take_the_bytes_that_are_promised(state, bytes_each, master, more):
@@ -414,15 +437,31 @@ def test_remainders_complete_bf16_weights_alone():
         optimizers[0].load_state_dict(state)
 
 
-def test_a_gradient_that_is_a_negative_view_is_read_as_what_it_says():
+@pytest.mark.parametrize("negative", [(0, 1, 2), (1, 2), (0, 2)])
+def test_a_gradient_that_is_a_negative_view_is_read_as_what_it_says(negative):
     weights = [torch.nn.Parameter(torch.ones(4, 128)) for _ in range(2)]
     optimizers = [octet.optim.AdamW([p], lr=0.1) for p in weights]
     for step in range(3):
         g = torch.randn(4, 128, generator=torch.Generator().manual_seed(step))
-        weights[0].grad, weights[1].grad = torch._neg_view(g), -g
+        weights[0].grad, weights[1].grad = torch._neg_view(g) if step in negative else g.neg(), -g
         for optimizer in optimizers:
             optimizer.step()
     assert torch.equal(*weights)
+
+
+def test_states_that_are_negative_views_are_read_as_what_they_say():
+    weights = [torch.nn.Parameter(torch.ones(4, 128)) for _ in range(2)]
+    optimizers = [octet.optim.AdamW([p], lr=0.1, state="f32") for p in weights]
+    for step in range(2):
+        for p, optimizer in zip(weights, optimizers):
+            p.grad = torch.ones(4, 128)
+            optimizer.step()
+        state = optimizers[0].state[weights[0]]
+        state["exp_avg"] = torch._neg_view(-state["exp_avg"])
+    assert torch.equal(*weights)
+    negative = torch.nn.Parameter(torch._neg_view(torch.ones(4)))
+    with pytest.raises(octet.Error, match="expected a parameter, got a negative view of one"):
+        octet.optim.AdamW([negative])
 
 
 def test_formats_read_tensors_of_torch():

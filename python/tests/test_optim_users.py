@@ -200,6 +200,29 @@ def test_a_model_that_changes_after_a_step_is_refused(change, text):
     assert torch.equal(before, net.weight) and "\n" not in str(caught.value)
 
 
+def test_a_narrow_model_that_becomes_float32_keeps_its_masters_or_is_refused():
+    net = torch.nn.Linear(4, 4).bfloat16()
+    optimizer = octet.optim.AdamW(net.named_parameters(), lr=1e-3, state="f32")
+    for is_exact in (False, True):
+        net.to(torch.bfloat16)
+        optimizer.state.clear()
+        for p in net.parameters():
+            p.grad = torch.ones_like(p)
+        optimizer.step()
+        masters = optimizer.master_weights()
+        net.float()
+        for name, p in net.named_parameters():
+            if is_exact:
+                p.data.copy_(masters[name])
+            p.grad = torch.ones_like(p)
+        if is_exact:
+            optimizer.step()
+            assert all("master" not in state for state in optimizer.state.values())
+        else:
+            with pytest.raises(octet.Error, match="weight: the state master: expected one whose values the float32 weights have"):
+                optimizer.step()
+
+
 def test_autograd_knows_that_weights_have_changed():
     net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
     optimizer = octet.optim.AdamW(net.named_parameters())

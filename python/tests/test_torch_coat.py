@@ -206,6 +206,27 @@ def test_hooks_on_gradients_take_linears_apart_and_say_so(model):
     assert max(distance(a, b) for a, b in zip(got[1:], expected[1:])) < 0.2
 
 
+def hook_on(module, seen):
+    """On the gradient of what it gives, as FullyShardedDataParallel has them."""
+    module.register_forward_hook(lambda module, inputs, output: output.register_hook(seen.append) and None)
+
+
+def test_hooks_on_gradients_of_values_see_the_whole_gradient(model):
+    reference, expected = plain(), step(model)
+    seen = [[], []]
+    for net, own in zip((model, reference), seen):
+        layer = net.model.layers[0]
+        hook_on(layer, own)
+        hook_on(layer.post_attention_layernorm, own)
+        layer.input_layernorm.register_forward_hook(lambda module, inputs, output: output.retain_grad())
+    with pytest.warns(UserWarning, match="one that has a hook on its gradient"):
+        got = step(model)
+    step(reference)
+    assert len(seen[0]) == len(seen[1]) == 2
+    assert max(distance(a, b) for a, b in zip(*seen)) < 0.2
+    assert max(distance(a, b) for a, b in zip(got[1:], expected[1:])) < 0.2
+
+
 def test_values_that_hooks_change_are_read(model):
     """In place, or as new tensors: of a norm, and of a layer, whose sum the next norm would take as its addends."""
     reference = plain()
@@ -414,8 +435,29 @@ def shard_layers():
     fully_shard(refused.model.layers[0].self_attn.k_proj, mesh=mesh)
     with pytest.raises(octet.Error, match="k_proj.weight: expected a whole tensor, got a shard"):
         refused(input_ids=IDS)
-    print(json.dumps(results))
+    print(json.dumps([*results, *wrap_layers()]))
     torch.distributed.destroy_process_group()
+
+
+def wrap_layers() -> list:
+    """The same of FullyShardedDataParallel; parts of layers."""
+    from torch.distributed.fsdp import FullyShardedDataParallel
+    from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+    whole = ot.coat(plain(tie_word_embeddings=False))
+    options = {"use_orig_params": True, "device_id": torch.device("cpu")}
+    wrapped = FullyShardedDataParallel(copy.deepcopy(whole), auto_wrap_policy=ModuleWrapPolicy([type(whole.model.layers[0])]), **options)
+    apart(whole)
+    losses = [step(net)[0] for net in (wrapped, whole)]
+    with FullyShardedDataParallel.summon_full_params(wrapped, with_grads=True):
+        are_equal = bool(losses[0] == losses[1]) and all(torch.equal(a.grad, b.grad) for a, b in zip(wrapped.parameters(), whole.parameters()))
+    for name in ("self_attn", "mlp"):
+        part = ot.coat(plain())
+        policy = ModuleWrapPolicy([type(getattr(part.model.layers[0], name))])
+        for use_orig_params in (False, True):
+            refused = FullyShardedDataParallel(copy.deepcopy(part), auto_wrap_policy=policy, **{**options, "use_orig_params": use_orig_params})
+            with pytest.raises(octet.Error, match=r"_proj.weight: expected a whole tensor .*wrap whole layers"):
+                refused(input_ids=IDS)
+    return [are_equal]
 
 
 def test_shards_on_two_ranks_have_the_bits_of_one():
@@ -431,7 +473,7 @@ def test_shards_on_two_ranks_have_the_bits_of_one():
     for rank in ranks:
         out, error = rank.communicate(timeout=120)
         assert rank.returncode == 0, error[-2000:]
-        assert json.loads(out.splitlines()[-1]) == [True, True]
+        assert json.loads(out.splitlines()[-1]) == [True, True, True]
 
 
 if __name__ == "__main__":

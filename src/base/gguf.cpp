@@ -173,6 +173,19 @@ std::vector<int32_t> GgufHeader::integers(const std::string& key) const {
   return integers;
 }
 
+std::vector<int64_t> GgufHeader::numbers(const std::string& key) const {
+  const auto it = values_.find(key);
+  const bool is_signed = it != values_.end() && it->second.type == GgufType::i32;
+  const Value& value = find(key, is_signed ? GgufType::i32 : GgufType::u32, true);
+  Cursor cursor(value.bytes, *this);
+  std::vector<int64_t> numbers;
+  for (uint64_t i = 0; i < value.n; ++i) {
+    numbers.push_back(is_signed ? int64_t{cursor.number<int32_t>()}
+                                : int64_t{cursor.number<uint32_t>()});
+  }
+  return numbers;
+}
+
 std::vector<float> GgufHeader::reals(const std::string& key) const {
   const Value& value = find(key, GgufType::f32, true);
   std::vector<float> reals(value.n);

@@ -55,6 +55,9 @@ class GgufHeader {
   std::string string(const std::string& key) const;
   std::vector<int32_t> integers(const std::string& key) const;
   std::vector<float> reals(const std::string& key) const;
+  bool is_list(const std::string& key) const { return has(key) && values_.at(key).is_array; }
+  // Of a list of u32 or i32.
+  std::vector<int64_t> numbers(const std::string& key) const;
   bool flag(const std::string& key) const {
     return find(key, GgufType::boolean, false).bytes.front() != '\0';
   }

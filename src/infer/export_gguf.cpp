@@ -112,6 +112,11 @@ GgufKeys model_keys(const ModelSpec& spec, const std::string& name, GgufDtype dt
   return keys;
 }
 
+std::vector<float> divisors_of(const ModelSpec& spec) {
+  if (spec.rope_scaling == RopeScaling::llama3) return llama3_divisors(spec);
+  return std::vector<float>(static_cast<size_t>(spec.head_dim / 2), 1.0f);
+}
+
 // Checks that these keys and tensors say all of the model: what they are read as is the model.
 void check_says_all(const ModelSpec& spec, const std::string& header) {
   const GgufHeader written(header, "convert", "the GGUF file", GgufHeader::Tensors::read);
@@ -121,7 +126,15 @@ void check_says_all(const ModelSpec& spec, const std::string& header) {
   ModelSpec full = spec;
   full.rope_seq = read.rope_seq;
   if (full.rope_scaling == RopeScaling::linear && full.rope_factor == 1)
-    full.rope_scaling = RopeScaling::none;                            // positions as they are
+    full.rope_scaling = RopeScaling::none;  // positions as they are
+  // One function by other fields: of narrow heads few pairs say how they are scaled.
+  if (has_divisors && are_equal_divisors(divisors_of(read), llama3_divisors(full))) {
+    read.rope_scaling = full.rope_scaling;
+    read.rope_low_freq_factor = full.rope_low_freq_factor;
+    read.rope_high_freq_factor = full.rope_high_freq_factor;
+    read.rope_original_max_position = full.rope_original_max_position;
+    read.rope_factor = full.rope_factor;
+  }
   if (full.sliding_window == 0) read.window_from = full.window_from;  // of no layer
   for (double ModelSpec::*of : {&ModelSpec::norm_eps, &ModelSpec::rope_theta,
                                 &ModelSpec::rope_factor}) {  // are f32 in the file

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iterator>
 #include <map>
+#include <numbers>
 #include <span>
 #include <vector>
 
@@ -80,27 +81,52 @@ std::vector<float> llama3_divisors(const ModelSpec& spec) {
   return divisors;
 }
 
+namespace {
+
+constexpr float kTolerance = 1e-5f;  // of sums in f32
+constexpr double kLowFactor = 1, kHighFactor = 4;
+
+// The factor with which the slowest pair, of a head's last columns, has this divisor; 0: none.
+double factor_of(const ModelSpec& spec, double original, double divisor) {
+  const double wavelength =
+      2 * std::numbers::pi /
+      rope_frequencies({.head_dim = spec.head_dim, .theta = spec.rope_theta}).back();
+  const double smooth = (original / wavelength - kLowFactor) / (kHighFactor - kLowFactor);
+  if (smooth <= 0) return divisor;
+  const double share = 1 / divisor - smooth;  // (1 - smooth) / factor
+  return share > 0 ? (1 - smooth) / share : 0;
+}
+
+}  // namespace
+
+bool are_equal_divisors(std::span<const float> a, std::span<const float> b) {
+  return std::ranges::equal(a, b,
+                            [](float x, float y) { return std::fabs(x - y) <= kTolerance * y; });
+}
+
 std::string set_llama3_scaling(std::span<const float> divisors, ModelSpec& spec) {
-  constexpr float kTolerance = 1e-5f;  // of sums in f32
   const int64_t n = spec.head_dim / 2;
   // A width that no file vouches for.
   if (std::ssize(divisors) != n)
     return fmt::format("expected {} divisors, one for two columns of a head, got {}", n,
                        divisors.size());
+  const auto [least, most] = std::ranges::minmax(divisors);
+  if (are_equal_divisors(divisors, std::vector<float>(divisors.size(), 1))) return "";
   ModelSpec scaled = spec;
   scaled.rope_scaling = RopeScaling::llama3;
-  scaled.rope_factor = static_cast<double>(*std::ranges::max_element(divisors));
-  scaled.rope_low_freq_factor = 1;
-  scaled.rope_high_freq_factor = 4;
+  scaled.rope_low_freq_factor = kLowFactor;
+  scaled.rope_high_freq_factor = kHighFactor;
   for (int64_t original = 1024; original <= int64_t{1} << 20; original *= 2) {
     scaled.rope_original_max_position = original;
-    const std::vector<float> expected = llama3_divisors(scaled);
-    const auto is_near = [](float x, float y) { return std::fabs(x - y) <= kTolerance * y; };
-    if (!std::ranges::equal(divisors, expected, is_near)) continue;
-    spec = scaled;
-    return "";
+    const double factor = factor_of(spec, static_cast<double>(original), divisors.back());
+    for (const double rounded : {std::round(factor), factor}) {
+      if (!(rounded > 1)) continue;
+      scaled.rope_factor = rounded;
+      if (!are_equal_divisors(divisors, llama3_divisors(scaled))) continue;
+      spec = scaled;
+      return "";
+    }
   }
-  const auto [least, most] = std::ranges::minmax(divisors);
   return fmt::format(
       "expected {} divisors of Llama 3's scaling by {:g} (low_freq_factor 1, high_freq_factor 4, "
       "original_max_position_embeddings a power of two from 1024 to 1048576), got others, from "

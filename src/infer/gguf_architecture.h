@@ -35,9 +35,12 @@ int64_t paired_width(const GgufArchitecture& architecture, const ModelSpec& spec
 // rope_freqs.weight: llama3's divisors of the frequencies of a head's pairs.
 inline constexpr const char* kGgufFrequencies = "rope_freqs.weight";
 std::vector<float> llama3_divisors(const ModelSpec& spec);
+// Equal up to the rounding of sums in f32.
+bool are_equal_divisors(std::span<const float> a, std::span<const float> b);
 // Sets rope_scaling to llama3 with the usual factors (low 1, high 4) and the first original length
-// from 1024 on, by powers of two, that gives these divisors. Else what was expected and came; ""
-// where they are set.
+// from 1024 on, by powers of two, that gives these divisors; of a head so narrow that no pair is
+// scaled they are ones, which are no scaling. Else what was expected and came; "" where they are
+// set.
 std::string set_llama3_scaling(std::span<const float> divisors, ModelSpec& spec);
 
 }  // namespace octet

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <iterator>
 #include <string>
 #include <utility>
@@ -138,10 +139,27 @@ void read_from_tensors(const GgufHeader& header, ModelSpec& spec) {
   spec.mlp_bias = find_tensor(header, "blk.0.ffn_up.bias") != nullptr;
 }
 
+// A number of all layers, or a list of each layer's, which are to be equal.
+int64_t number_of_layers(const GgufHeader& header, const std::string& key, int64_t n_layers) {
+  if (!header.is_list(key)) return header.number(key);
+  const std::vector<int64_t> all = header.numbers(key);
+  if (std::ssize(all) != n_layers)
+    header.bad("expected '{}' of {} layers, got {} numbers", key, n_layers, all.size());
+  const auto other = std::ranges::adjacent_find(all, std::ranges::not_equal_to());
+  if (other != all.end()) {
+    header.bad("expected '{}' of one number for all layers, got {} and {}", key, *other,
+               *(other + 1));
+  }
+  return all.empty() ? 0 : all.front();
+}
+
 ModelSpec read_spec(const GgufHeader& header, std::span<const float> divisors) {
   const std::string prefix = prefix_of(header);
   const auto number = [&](const std::string& key) -> int64_t {
     return header.number(prefix + key);
+  };
+  const auto of_layers = [&](const std::string& key) {
+    return number_of_layers(header, prefix + key, number("block_count"));
   };
   const GgufTensor* embedding = find_tensor(header, "token_embd.weight");
   if (embedding == nullptr || embedding->shape.size() != 2)
@@ -149,12 +167,12 @@ ModelSpec read_spec(const GgufHeader& header, std::span<const float> divisors) {
   ModelSpec spec{.kind = architecture_of(header).kind,
                  .hidden = number("embedding_length"),
                  .layers = number("block_count"),
-                 .heads = number("attention.head_count"),
-                 .ffn = number("feed_forward_length"),
+                 .heads = of_layers("attention.head_count"),
+                 .ffn = of_layers("feed_forward_length"),
                  .vocab = embedding->shape[0],
                  .max_positions = number("context_length")};
   if (header.has(prefix + "attention.head_count_kv"))
-    spec.kv_heads = number("attention.head_count_kv");
+    spec.kv_heads = of_layers("attention.head_count_kv");
   if (header.has(prefix + "attention.key_length")) spec.head_dim = number("attention.key_length");
   spec.norm_eps = decimal(header.real(prefix + "attention.layer_norm_rms_epsilon"));
   if (header.has(prefix + "rope.freq_base"))

@@ -1,10 +1,12 @@
 #include "text/tokenizer_folder.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "base/json.h"
 #include "base/parse_text.h"
+#include "text/byte_alphabet.h"
 #include "text/tokenizer_files.h"
 
 namespace octet {
@@ -38,7 +40,8 @@ class Reader {
     const std::string config = "tokenizer_config.json", map = "special_tokens_map.json";
     const Json json = object(config);
     result_.has_config = !json.is_null();
-    if (result_.has_config) read_config(json, join_path(folder_, config));
+    result_.tokenizer_class = class_of_model();
+    if (!json.is_null()) read_config(json, join_path(folder_, config));
     const auto decoder = json.is_object() ? json.find("added_tokens_decoder") : json.end();
     if (json.is_object() && decoder != json.end()) {
       read_decoder(*decoder, join_path(folder_, config));
@@ -64,9 +67,23 @@ class Reader {
     return json;
   }
 
+  // T5's class where config.json says it, or the model that has it; "" for others.
+  std::string class_of_model() {
+    const std::string path = join_path(folder_, "config.json");
+    if (!files_.exists(path)) return "";
+    const Json json = parse_json(files_.read_text(path), path);
+    const JsonObject config(json, path);
+    const std::string type = config.string_or("model_type", "");
+    const std::string usual = type == "t5" || type == "mt5" ? "T5Tokenizer" : "";
+    std::string name = config.string_or("tokenizer_class", usual);
+    if (!is_of_t5(name)) return "";
+    result_.has_files = result_.has_config = true;
+    return name;
+  }
+
   void read_config(const Json& json, const std::string& path) {
     const JsonObject config(json, path);
-    result_.tokenizer_class = config.string_or("tokenizer_class", "");
+    result_.tokenizer_class = config.string_or("tokenizer_class", result_.tokenizer_class);
     const auto flag = [&](const char* key) -> std::optional<bool> {
       if (!config.has(key)) return std::nullopt;
       return config.boolean_or(key, false);
@@ -186,8 +203,36 @@ int32_t added_id(const TokenizerParts& parts, std::string_view content) {
   return -1;
 }
 
+// As the tokenizers package spells an added token: as it is looked for, and in a vocabulary of
+// spelled bytes as the bytes that its characters would stand for.
+std::string decoded(const TokenizerParts& parts, const AddedToken& token) {
+  std::string text = token.normalized ? parts.normalizer.apply(token.content) : token.content;
+  if (parts.symbols == Symbols::bytes) text = ByteAlphabet().bytes_of(text).value_or(text);
+  return text;
+}
+
+// Surfaces of the vocabulary's own tokens that are added ones as well.
+void respell_added(TokenizerParts& parts) {
+  std::map<int32_t, std::string> texts;
+  for (const AddedToken& token : parts.added) {
+    if (!token.normalized) continue;
+    std::string text = decoded(parts, token);
+    if (text != parts.surfaces.bytes(token.id)) texts[token.id] = std::move(text);
+  }
+  if (texts.empty()) return;
+  const Vocabulary old = std::move(parts.surfaces);
+  parts.surfaces = {};
+  for (int32_t id = 0; id < static_cast<int32_t>(old.size()); ++id) {
+    if (!old.has(id)) continue;
+    const auto text = texts.find(id);
+    add_token(parts.name, parts.surfaces, id,
+              text == texts.end() ? std::string(old.bytes(id)) : text->second);
+  }
+}
+
 void put(TokenizerParts& parts, const AddedToken& token) {
-  if (!parts.surfaces.has(token.id)) add_token(parts.name, parts.surfaces, token.id, token.content);
+  if (!parts.surfaces.has(token.id))
+    add_token(parts.name, parts.surfaces, token.id, decoded(parts, token));
   std::erase_if(parts.added,
                 [&](const AddedToken& known) { return known.content == token.content; });
   parts.added.push_back(token);
@@ -277,6 +322,7 @@ void add_folder_tokens(TokenizerParts& parts, const TokenizerFolder& folder,
     if (folder.adds_bos == true && parts.bos) parts.prefix = {*parts.bos};
     if (folder.adds_eos == true && parts.eos) parts.suffix = {*parts.eos};
   }
+  if (!parts.normalizer.changes_nothing()) respell_added(parts);
   parts.silence_ends();
 }
 

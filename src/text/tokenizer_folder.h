@@ -20,7 +20,7 @@ inline constexpr const char* kSpecialTokenNames[] = {
 
 struct TokenizerFolder {
   bool has_files = false;
-  bool has_config = false;             // tokenizer_config.json
+  bool has_config = false;             // tokenizer_config.json, or T5's class by config.json
   bool config_lists_special = false;   // additional_special_tokens, by either name
   std::string tokenizer_class = {};    // "" where it is not said
   std::vector<AddedToken> added = {};  // by id

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <unordered_map>
 
 #include "base/named_enum.h"
 #include "text/byte_alphabet.h"
@@ -30,6 +31,7 @@ class TokenizerReader {
     // Without a decoder tokens stand with spaces between them.
     if (parts_.symbols != Symbols::bytes && part("decoder").is_null())
       rules_.spacing = PieceSpacing{};
+    read_decoded();
     kind_ == TokenizerModel::unigram ? read_scored_vocabulary() : read_vocabulary();
     if (kind_ == TokenizerModel::bpe) read_merges();
     if (kind_ == TokenizerModel::word_piece) read_pieces();
@@ -114,7 +116,20 @@ class TokenizerReader {
     return token;
   }
 
-  void add_surface(int64_t id, const std::string& token) {
+  // The package spells what it looks for in normalized text as it is found there, be it a token of
+  // the model or not.
+  void read_decoded() {
+    const Json& list = part("added_tokens");
+    if (!list.is_array() || parts_.normalizer.changes_nothing()) return;
+    for (const Json& json : list) {
+      const AddedToken token = read_added_token(JsonObject(json, path_), /*is_special=*/false);
+      if (token.normalized) decoded_[token.content] = parts_.normalizer.apply(token.content);
+    }
+  }
+
+  void add_surface(int64_t id, const std::string& content) {
+    const auto known = decoded_.find(content);
+    const std::string& token = known == decoded_.end() ? content : known->second;
     if (!rules_.word_suffix.empty()) {
       add_token(path_, parts_.surfaces, id, surface(ended(token, " ")));
       add_token(path_, parts_.last_surfaces, id, surface(ended(token, "")));
@@ -276,8 +291,7 @@ class TokenizerReader {
                         token.content, next, id);
         }
         add_token(path_, contents_, id, token.content);
-        // The package spells what it looks for in normalized text as it is found there.
-        add_surface(id, token.normalized ? parts_.normalizer.apply(token.content) : token.content);
+        add_surface(id, token.content);
       } else if (known != id) {
         bad_tokenizer(path_, "added token '{}': expected the id {}, got {}", token.content, known,
                       id);
@@ -337,8 +351,9 @@ class TokenizerReader {
   TokenizerModel kind_ = TokenizerModel::bpe;
   ByteAlphabet alphabet_;
   DecodeRules rules_;
-  Vocabulary contents_;  // as the file spells them
-  int64_t n_words_ = 0;  // of the model, without added tokens
+  Vocabulary contents_;                                   // as the file spells them
+  std::unordered_map<std::string, std::string> decoded_;  // added tokens that are normalized
+  int64_t n_words_ = 0;                                   // of the model, without added tokens
   TokenizerParts parts_;
 };
 

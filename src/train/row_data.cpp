@@ -137,6 +137,15 @@ std::vector<std::string> picture_classes(const Files& files, const RunConfig& co
       {.known = names_of_model(files, config, spec), .config = config, .use = use, .log = log});
 }
 
+void check_one_class(const RunConfig& config, const ModelSpec& spec) {
+  if (spec.head != ModelHead::multi_label) return;
+  throw Error(ErrorCode::bad_data,
+              "[data] '{}': expected {} files with the targets of each picture for model.head: "
+              "multi_label{}, got folders, where a picture has one class (model.head: classes)",
+              config.data.train.front(), kArrayFiles,
+              config.model.head == ModelHead::text ? " (the problem_type of its config.json)" : "");
+}
+
 Dataset open_pictures(const RunInputs& inputs, const RunConfig& config,
                       const ImageSourceOptions& options, const Files& files) {
   std::shared_ptr<const ImageSource> first;  // of the training data
@@ -196,6 +205,12 @@ std::vector<std::string> number_classes(const std::vector<std::string>& found,
     log.warning("[data] {} has no names of classes: 0 to {} are {}", folder, found.size() - 1,
                 first_few(found));
   }
+  const int64_t n = config.model.classes;
+  if (use == DataUse::training && std::ssize(found) < n) {
+    log.warning(
+        "[data] {} of {} classes (model.classes) are in the data: {} to {} are of no sample",
+        found.size(), n, found.size(), n - 1);
+  }
   return found;
 }
 
@@ -226,6 +241,7 @@ std::optional<Dataset> open_row_data(const Files& files, const RunConfig& config
   if (has_arrays) return split_rows(config, array_opener(files, config, inputs));
   if (!reads("tokens")) {
     tell_other_pictures(files, config, spec, log);
+    check_one_class(config, spec);
     Dataset data = open_pictures(
         inputs, config, {.classes = picture_classes(files, config, spec, log, use), .log = log},
         files);

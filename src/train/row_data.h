@@ -29,7 +29,8 @@ struct ClassNumbering {
 };
 // The names by number for data whose classes are `found`: those of the model, where it knows all of
 // them. Else `found` in its own order, with a warning where the model has a head already: of a
-// model without names, and in training where model.head asks for a new head. Throws Error{bad_data}
+// model without names, and in training where model.head asks for a new head, or model.classes is
+// more than these. Throws Error{bad_data}
 // that names the classes that the model does not know, or has twice.
 std::vector<std::string> number_classes(const std::vector<std::string>& found,
                                         const ClassNumbering& how);

@@ -56,6 +56,12 @@ class Spec:
         return ("gate", "up") if self.act == "silu" else ("x", "addend")[: self.n_addends]
 
     @cached_property
+    def parameter_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Of the inputs behind `data`."""
+        of_linears = [shape for linear in self.linears for shape in ((linear.n_out, self.n_in), (linear.n_out,))[:1 + linear.has_bias]]
+        return (*[(self.n_in,) for _ in self.norm_parameters], *of_linears)
+
+    @cached_property
     def norm_parameters(self) -> tuple[str, ...]:
         return {None: (), "rms_norm": ("norm.weight",), "layer_norm": ("norm.weight", "norm.bias")}[self.norm]
 
@@ -269,6 +275,16 @@ def check_plain(tensors) -> None:
         raise Error("[torch] expected plain tensors, got one of a transform of torch.func (vmap, grad, jvp) or of batched gradients")
     if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors):
         raise Error("[torch] expected tensors without tangents, got one of forward-mode differentiation")
+
+
+def check_whole(names, parameters, shapes) -> None:
+    """Raises octet.Error for parameters that are not there as a whole: FullyShardedDataParallel gathers those of a module that it wraps
+    for the module's own call alone, and blocks read those of their neighbours."""
+    for name, tensor, shape in zip(names, parameters, shapes):
+        is_freed = tensor.numel() > 0 and tensor.untyped_storage().nbytes() == 0
+        if is_freed or tensor.shape != shape:
+            raise Error(f"[torch] {name}: expected a whole tensor {list(shape)}, got "
+                        f"{'one whose storage is freed' if is_freed else list(tensor.shape)} (FullyShardedDataParallel: wrap whole layers)")
 
 
 def check(where: str, tensor) -> None:

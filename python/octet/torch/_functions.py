@@ -10,7 +10,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from .._error import Error
-from ._blocks import LinearSpec, Spec, block, check, check_plain, is_taken
+from ._blocks import LinearSpec, Spec, block, check, check_plain, check_whole, is_taken
 
 _DTYPE = torch.bfloat16
 kept_types: dict[int, str] | None = None  # by address, while report() asks
@@ -72,6 +72,7 @@ def run(text: str, tensors, shows: bool = False) -> list:
             check(name, tensor)
     if not torch.compiler.is_compiling():
         check_plain(tensors)
+        check_whole(names[n_data:], tensors[n_data:], from_text(text).parameter_shapes)
         if shows and torch.is_inference_mode_enabled():
             with torch.inference_mode(False), torch.no_grad():  # changes in place of what is shown are counted
                 return run(text, tensors, shows)

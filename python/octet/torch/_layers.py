@@ -29,6 +29,7 @@ class Link:
         self.names = ", ".join(linear.name for linear in spec.linears)
         self.text, self.text_alone = to_text(spec), to_text(replace(spec, linears=())) if spec.norm else None
         self.text_of_sum = to_text(replace(spec, n_addends=2)) if spec.norm else None
+        self._is_made = spec.norm is not None or spec.act is not None  # what linears read: their gradients do not go through it
         self.residual = self._made = None
         for place, module in enumerate(self.linears):
             module._link, module._place = self, place
@@ -53,12 +54,14 @@ class Link:
         is_same = x is shown and _version(x) == version
         if is_same and version is None:  # a hook may change x for all linears
             is_same = not any(linear._forward_pre_hooks for linear in self.linears)
+        if is_same and self._is_made and _is_gradient_asked(x):
+            is_same = False
         if is_same:
             y, results[module._place] = results[module._place], None
         if all(result is None for result in results):
             self._made = None
         if y is None:
-            self.tell("was called with another input than the module before it gave")
+            self.tell("was called with another input than the module before it gave, or with one that has a hook on its gradient")
         return y
 
     @property
@@ -75,6 +78,10 @@ class Link:
 
 def _has_backward_hooks(module) -> bool:
     return bool(module._backward_hooks or module._backward_pre_hooks)
+
+
+def _is_gradient_asked(tensor) -> bool:
+    return not torch.compiler.is_compiling() and (bool(tensor._backward_hooks) or tensor.retains_grad)
 
 
 def _version(tensor) -> int | None:
@@ -98,8 +105,9 @@ def summed(x, addend):
 
 
 def _addends(x):
-    """The addends of x as summed() made it and nobody has changed it since; None of another tensor."""
-    if torch.compiler.is_compiling():
+    """The addends of x as summed() made it and nobody has changed it since; None of another tensor, and of one whose gradient somebody
+    asks for (FullyShardedDataParallel does between layers): that of the sum, which none would go through."""
+    if torch.compiler.is_compiling() or _is_gradient_asked(x):
         return None
     pair = getattr(x, SUM, None)
     return pair[:2] if pair is not None and pair[2] == x._version else None

@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "infer/export_gguf.h"
+#include "infer/gguf_architecture.h"
 #include "infer/import_gguf.h"
 #include "infer/model_source.h"
 #include "infer/weights.h"
@@ -136,6 +137,40 @@ TEST_F(GgufExport, scaled_positions_go_along) {
       }),
       "[convert] a GGUF file: expected rotary positions that are not scaled, or linearly, or "
       "as Llama 3's, got yarn");
+}
+
+// Of narrow heads few pairs, or none, say how far positions are scaled.
+TEST_F(GgufExport, the_scaling_of_llama_3_goes_along_with_narrow_heads) {
+  for (const uint32_t width : {2u, 4u, 8u}) {
+    SCOPED_TRACE(width);
+    GgufModel fixture = small_gguf();
+    fixture.file.add("llama.attention.head_count", kHeads * kHeadDim / width);
+    fixture.file.add("llama.attention.head_count_kv", kKvHeads * kHeadDim / width);
+    fixture.file.add("llama.rope.dimension_count", width);
+    fixture.file.add_real("llama.rope.freq_base", 500000.0f);
+    const std::string model = import(fixture.file.bytes());
+    const std::string path = join_path(model, "config.json");
+    for (const double factor : {8.0, 2.5}) {
+      Json config = Json::parse(text(model, "config.json"));
+      config["head_dim"] = width;
+      config["rope_scaling"] = {{"rope_type", "llama3"},
+                                {"factor", factor},
+                                {"low_freq_factor", 1.0},
+                                {"high_freq_factor", 4.0},
+                                {"original_max_position_embeddings", 8192}};
+      config.erase("rope_parameters");
+      write_atomically(posix_files(), path, config.dump());
+      const ModelSpec written = find_model_source(posix_files(), model).spec;
+      const std::string to = folder_ / fmt::format("narrow-{}", ++n_);
+      import_gguf(posix_files(), write(model), to, {});
+      const ModelSpec read = find_model_source(posix_files(), to).spec;
+      EXPECT_EQ(read.head_dim, width);
+      const bool is_scaled = width > 2;  // the first pair turns too fast to be
+      ASSERT_EQ(read.rope_scaling, is_scaled ? RopeScaling::llama3 : RopeScaling::none);
+      if (!is_scaled) continue;
+      EXPECT_TRUE(are_equal_divisors(llama3_divisors(read), llama3_divisors(written)));
+    }
+  }
 }
 
 // llama.cpp loads no file of another architecture with a tensor of divisors.

@@ -90,6 +90,39 @@ TEST(Gguf, vocabulary_and_chat_template_come_along) {
   EXPECT_EQ(chat.special_tokens.at("eos_token"), "<|im_end|>");
 }
 
+// As llama.cpp reads them: a number, or a list of every layer's.
+TEST(Gguf, numbers_by_layer_are_one_where_they_are_equal) {
+  const ScratchFolder folder;
+  int n = 0;
+  const auto import = [&](const GgufFile& file) {
+    const std::string path = folder.put("m.gguf", file.bytes());
+    const std::string to = folder / fmt::format("m{}", ++n);
+    import_gguf(posix_files(), path, to, {});
+    return posix_files().read_text(join_path(to, "config.json"));
+  };
+  const std::string expected = import(small_gguf().file);
+  GgufModel lists = small_gguf();
+  const auto put = [&](const std::string& key, uint32_t type, std::vector<int32_t> values) {
+    std::string bytes = GgufFile::raw(type) + GgufFile::raw<uint64_t>(values.size());
+    for (const int32_t value : values) bytes += GgufFile::raw(value);
+    lists.file.add_value("llama." + key, 9, bytes);
+  };
+  constexpr uint32_t kU32 = 4, kI32 = 5;
+  put("attention.head_count", kU32, {kHeads, kHeads});
+  put("attention.head_count_kv", kI32, {kKvHeads, kKvHeads});
+  put("feed_forward_length", kU32, {kFfn, kFfn});
+  EXPECT_EQ(import(lists.file), expected);
+  const auto error = [&] { return error_of([&] { import(lists.file); }, folder.path()); };
+  put("feed_forward_length", kU32, {kFfn, kFfn, kFfn});
+  EXPECT_EQ(error(),
+            "[gguf] DIR/m.gguf: expected 'llama.feed_forward_length' of 2 layers, got 3 numbers");
+  put("feed_forward_length", kU32, {kFfn, 32});
+  EXPECT_EQ(error(),
+            fmt::format("[gguf] DIR/m.gguf: expected 'llama.feed_forward_length' of one number for "
+                        "all layers, got {} and 32",
+                        kFfn));
+}
+
 TEST(Gguf, what_is_no_whole_file_or_no_llama_is_refused_by_name) {
   const ScratchFolder folder;
   const auto error = [&](const std::string& bytes) {

@@ -226,9 +226,39 @@ TEST(TokenizerFolder, of_t5_has_sentinels_behind_its_pieces) {
       error_of([&] { ids(t5 + R"(, "extra_ids": -1)"); }, folder.path()),
       "[tokenizer] DIR/tokenizer_config.json: extra_ids: expected a number from 0 to 1024, got "
       "-1");
+  // The class is also said by config.json, or by its type of model.
+  const Ids five{268, 564, 416, 563, 493, 560, 259, 318}, all = ids(t5);
+  folder.put("config.json", R"({"model_type": "t5"})");
+  EXPECT_EQ(ids(""), all);
+  EXPECT_EQ(ids(R"(, "extra_ids": 5)"), five);
+  posix_files().remove(folder / "tokenizer_config.json");
+  EXPECT_EQ(make_tokenizer(posix_files(), folder.path())->encode(text), all);
+  folder.put("config.json", R"({"model_type": "bart", "tokenizer_class": "T5Tokenizer"})");
+  EXPECT_EQ(make_tokenizer(posix_files(), folder.path())->encode(text), all);
+  posix_files().remove(folder / "config.json");
+  folder.put("tokenizer_config.json", "{}");
   // A tokenizer.json beside it has the template and all tokens.
   folder.put("tokenizer.json", fixture("pairs.json"));
   EXPECT_EQ(find_tokenizer(posix_files(), folder.path()), folder / "tokenizer.json");
+}
+
+// Texts of tokenizers 0.23.
+TEST(TokenizerFolder, an_added_token_decodes_as_it_is_looked_for) {
+  const ScratchFolder folder;
+  folder.put("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nFOO\n");
+  folder.put("tokenizer_config.json",
+             R"({"tokenizer_class": "BertTokenizer", "added_tokens_decoder": {
+      "6": {"content": "FOO", "normalized": true}, "7": {"content": "FooBar", "normalized": true},
+      "8": {"content": "Raw \u00c9", "normalized": false}}})");
+  EXPECT_EQ(make_tokenizer(posix_files(), folder.path())->decode(Ids{5, 7, 6, 8}),
+            "a foobar foo Raw \u00c9");
+  const ScratchFolder other;
+  other.put("tokenizer.json", R"({"normalizer": {"type": "Lowercase"},
+      "pre_tokenizer": {"type": "Whitespace"}, "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": false},
+      "model": {"type": "WordLevel", "unk_token": "u", "vocab": {"u": 0, "FOO": 1}},
+      "added_tokens": [{"id": 1, "content": "FOO", "normalized": true},
+                       {"id": 2, "content": "Bar", "normalized": true}]})");
+  EXPECT_EQ(make_tokenizer(posix_files(), other.path())->decode(Ids{1, 2}), "foo bar");
 }
 
 TEST(CutSide, is_the_configs_or_else_the_tokenizers) {

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "nn/shape.h"
 #include "unit/base/error_of.h"
+#include "unit/base/scratch_folder.h"
 
 namespace octet::train_row_data_test {
 namespace {
@@ -20,9 +22,10 @@ struct Numbered {
 };
 
 Numbered numbered(const Names& found, const Names& known, DataUse use,
-                  ModelHead head = ModelHead::text) {
+                  ModelHead head = ModelHead::text, int64_t n_classes = 0) {
   RunConfig config;
   config.model.path = "model";
+  config.model.classes = n_classes;
   config.model.head = head;
   Numbered result;
   const Log log([&](LogLevel, const std::string& line) { result.warnings.push_back(line); });
@@ -36,6 +39,28 @@ TEST(ClassNames, classes_that_the_model_knows_have_its_numbers_in_every_use) {
     EXPECT_THAT(result.names, ElementsAre("zebra", "cat", "ant"));
     EXPECT_THAT(result.warnings, IsEmpty());
   }
+}
+
+TEST(ClassNames, more_classes_than_the_data_have_are_told) {
+  const auto warnings = [](int64_t n) {
+    return numbered({"ant", "dog"}, {}, DataUse::training, ModelHead::classes, n).warnings;
+  };
+  EXPECT_THAT(warnings(2), IsEmpty());
+  EXPECT_THAT(warnings(5),
+              ElementsAre("[data] 2 of 5 classes (model.classes) are in the data: 2 to "
+                          "4 are of no sample"));
+}
+
+TEST(RowData, folders_of_pictures_have_one_class_each) {
+  const test::ScratchFolder folder;
+  RunConfig config;
+  config.data.train = {folder.path()};
+  const ModelSpec spec = filled({.kind = ModelKind::vit, .head = ModelHead::multi_label});
+  EXPECT_EQ(
+      error_of([&] { open_row_data(posix_files(), config, spec, {}); }, folder.path()),
+      "[data] 'DIR': expected .safetensors files with the targets of each picture for model.head: "
+      "multi_label (the problem_type of its config.json), got folders, where a picture has one "
+      "class (model.head: classes)");
 }
 
 TEST(ClassNames, a_class_that_the_model_does_not_know_is_an_error_that_names_it) {
