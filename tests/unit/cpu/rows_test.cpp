@@ -222,7 +222,7 @@ TEST(RowLanes, sums_have_the_order_of_their_chain) {
       product.b = bytes.data() + product.k * dtype_bytes(dtype);
       product.k = kK - product.k;
       product.sum = RowSum::carry;
-      product.ahead = 64;
+      product.fetch = Fetch::next_columns;
       multiply_lanes(product);
       ASSERT_EQ(c, expected) << static_cast<int>(chain) << " " << dtype_name(dtype) << " " << m;
     }
@@ -257,7 +257,7 @@ TEST(RowPairs, sums_have_the_order_of_their_chain) {
     product.b += product.k;
     product.k = kK - product.k;
     product.sum = RowSum::carry;
-    product.ahead = 64;
+    product.fetch = Fetch::next_columns;
     multiply_pairs(product);
     ASSERT_EQ(c, expected) << m;
   }

@@ -17,8 +17,8 @@ constexpr int64_t kMaxDotRows = 8;  // of a chain of steps; with more, rows are 
 // From so many rows of BF16 on the library's units are faster, though they hold zeros.
 constexpr int64_t kFewUnitRows = 16;
 constexpr int64_t kPanelElems = kDepth * kRowColumns;
-// A strip's rows in memory are read side by side. Each goes on in the thread's next strip for at
-// least so many bytes: the machine fetches a page ahead of a reader, but not many rows of one.
+// dot_rows reads a strip's rows in memory side by side. Each goes on in the thread's next strip for
+// at least so many bytes: the machine fetches a page ahead of a reader, but not many rows of one.
 constexpr int64_t kStreamBytes = 6144;
 constexpr int64_t kFetchAhead = 512;
 
@@ -217,6 +217,7 @@ void GemmRows::dot(const GemmArgs& args, int64_t k, RowDot dot) const {
     dot.a = static_cast<const float*>(args.scratch) + k;
     return dot_rows(dot);
   }
+  const Fetch fetch = dot.ahead != 0 ? Fetch::next_columns : Fetch::none;
   if (kernel_ == Kernel::pairs) {
     return multiply_pairs({.a = static_cast<const uint16_t*>(args.scratch) + k,
                            .a_stride = k_padded_,
@@ -226,7 +227,7 @@ void GemmRows::dot(const GemmArgs& args, int64_t k, RowDot dot) const {
                            .m = dot.m,
                            .k = dot.k,
                            .sum = dot.sum,
-                           .ahead = dot.ahead});
+                           .fetch = fetch});
   }
   const int64_t n_lanes = round_up(spec_.m, kLaneRows);
   const int64_t word = order_.chain == DotChain::dots ? k / 2 : k;
@@ -240,7 +241,7 @@ void GemmRows::dot(const GemmArgs& args, int64_t k, RowDot dot) const {
                   .k = dot.k,
                   .chain = dot.chain,
                   .sum = dot.sum,
-                  .ahead = dot.ahead});
+                  .fetch = fetch});
 }
 
 // The same of a transposed B: what is whole in memory is read there.
@@ -293,7 +294,7 @@ void GemmRows::multiply_tile(const GemmArgs& args, int64_t index, const Own& own
   const int64_t first = index * columns(), n = std::min(columns(), spec_.n - first);
   for (int64_t i = 0; i < apart_; ++i) {
     Strip strip{first + i, kRowColumns, apart_};
-    if (n < columns()) {  // neighbours instead
+    if (n < columns() || kernel_ != Kernel::dots) {  // neighbours instead
       strip = {first + i * kRowColumns, std::min(kRowColumns, n - i * kRowColumns)};
       if (strip.count <= 0) return;
     }

@@ -16,7 +16,7 @@ constexpr int kWords = 16;  // of two elements, of a line
 static_assert(kDotDepth == 2 * kWords && kRowColumns % kWords == 0);
 
 // words[i]: lane j has word i of what lane i of words[j] had.
-OCTET_DOTS inline void transpose(__m512i (&words)[kWords]) {
+OCTET_DOTS inline __attribute__((always_inline)) void transpose(__m512i (&words)[kWords]) {
   constexpr __mmask16 kAll = 0xFFFF;  // without a mask GCC 12 warns of its own header
   constexpr __mmask8 kAll8 = 0xFF;
   __m512i t[kWords];
@@ -59,14 +59,14 @@ OCTET_DOTS void multiply_block(const RowPairs& p, int64_t col) {
   }
   const uint16_t* b = p.b + col * p.b_stride;
   const uint16_t* a = p.a;
+  LineFetch lines(reinterpret_cast<const char*>(b + kWords * p.b_stride), 2 * p.b_stride, 2 * p.k);
   for (int64_t k = 0; k < p.k; k += kDotDepth, a += kDotDepth, b += kDotDepth) {
     __m512i words[kWords];
 #pragma GCC unroll 16
     for (int j = 0; j < kWords; ++j) {
-      const uint16_t* const line = b + j * p.b_stride;
-      words[j] = _mm512_loadu_si512(line);
-      if (p.ahead != 0) __builtin_prefetch(reinterpret_cast<const char*>(line) + p.ahead);
+      words[j] = _mm512_loadu_si512(b + j * p.b_stride);
     }
+    if (p.fetch == Fetch::next_columns) lines.next<kWords>();
     transpose(words);
 #pragma GCC unroll 16
     for (int i = 0; i < kWords; ++i) {

@@ -6,6 +6,7 @@
 // has no such instruction (has_dot_lanes, row_lanes.h) there is no product.
 #pragma once
 
+#include "backends/cpu/gemm/line_fetch.h"
 #include "backends/cpu/gemm/row_dot.h"
 
 namespace octet::cpu {
@@ -21,7 +22,7 @@ struct RowPairs {
   float* c = nullptr;  // [m, kRowColumns]
   int64_t m = 0, k = 0;
   RowSum sum = RowSum::overwrite;  // or carry
-  int64_t ahead = 0;               // bytes from what is read to what is fetched meanwhile
+  Fetch fetch = Fetch::none;
 };
 void multiply_pairs(const RowPairs& product);
 
