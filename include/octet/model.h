@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -68,6 +69,28 @@ struct GeneratedText {
   std::string stop;             // what ended it: length, token, text
 };
 
+// Beams, length penalty, early stopping, max_tokens and prefix are those of the model's files where
+// they are left open here, and else as `octet generate --sources` has them.
+struct TranslationSettings {
+  int64_t max_tokens = 0;                     // new ones; 0: left open
+  int64_t beams = 0;                          // 0: left open; 1: no search; at most 64
+  std::optional<double> length_penalty = {};  // sums of log probabilities over length^penalty
+  std::string early_stopping = {};            // no, yes or never; empty: left open
+  double temperature = 0;                     // without beams, as all below but the batch
+  int64_t top_k = 0;
+  double top_p = 1, min_p = 0;
+  uint32_t seed = 1;
+  std::optional<std::string> source_prefix = {};  // text before each source; open: the run's
+  int64_t batch = 0;                              // sources at a time; 0: all
+};
+
+struct TranslatedText {
+  std::string text;
+  std::vector<int32_t> tokens;  // without an end token
+  std::string stop;             // what ended it: length, token
+  float score = 0;              // of beams
+};
+
 class Model {
  public:
   // `path`: a run (its newest whole checkpoint), RUN/ckpt/step-N, or a Hugging Face folder. Throws
@@ -101,6 +124,13 @@ class Model {
   GeneratedText generate(const std::string& prompt, const GenerationSettings& settings = {});
   std::vector<GeneratedText> generate(const std::vector<std::string>& prompts,
                                       const GenerationSettings& settings = {});
+
+  // Texts that `octet generate --sources` writes, of a model that translates; the calls above but
+  // tokens and text are for the others. Throws Error{invalid_argument} for a source that is longer
+  // than the model knows positions, and for settings outside their bounds.
+  TranslatedText translate(const std::string& source, const TranslationSettings& settings = {});
+  std::vector<TranslatedText> translate(const std::vector<std::string>& sources,
+                                        const TranslationSettings& settings = {});
 
  private:
   struct State;

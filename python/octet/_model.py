@@ -111,6 +111,36 @@ class Model:
                  for said, added, _, _ in self._native.generate(prompts, call, shown)]
         return texts[0] if isinstance(prompt, (str, bytes)) else texts
 
+    def translate(self, source, *, max_tokens: int | None = None, beams: int = 0, length_penalty: float | None = None,
+                  early_stopping: str | None = None, temperature: float = 0.0, top_k: int = 0, top_p: float = 1.0,
+                  min_p: float = 0.0, seed: int = 1, source_prefix: str | None = None, batch: int = 0):
+        """What a model that translates (t5, mt5, marian, lstm_seq2seq) writes about a source: `octet generate --sources`.
+
+        source: a text, or a list of them, `batch` at a time (0: all).  beams: of a search; 1: none.  length_penalty: sums of log
+            probabilities over length^penalty.  early_stopping: "no", "yes" or "never".  source_prefix: a text before each source;
+            None: the run's.
+        beams of 0, and None: what the model's files say, else no search, 1, "no" and 200 new tokens or as many as have positions.
+        Returns a text, or a list of them.
+        """
+        from . import _native
+        sources = _texts("source", source, str)
+        numbers_of = {"beams": (beams, 64), "top_k": (top_k, 2**63 - 1), "seed": (seed, 2**32 - 1), "batch": (batch, 2**63 - 1)}
+        beams, top_k, seed, batch = (_checks.integer("model", name, value, 0, most) for name, (value, most) in numbers_of.items())
+        if max_tokens is not None:
+            max_tokens = _checks.integer("model", "max_tokens", max_tokens, 1)
+        if length_penalty is not None:
+            length_penalty = _checks.number("model", "length_penalty", length_penalty)
+        temperature, top_p, min_p = (_checks.number("model", name, value)
+                                     for name, value in (("temperature", temperature), ("top_p", top_p), ("min_p", min_p)))
+        if early_stopping not in (None, "no", "yes", "never"):
+            raise Error(f"[model] early_stopping: expected no, yes or never, got {early_stopping!r}")
+        if source_prefix is not None:
+            _checks.text("model", source_prefix=source_prefix)
+        call = _native.TranslateCall(max_tokens, beams, length_penalty, early_stopping or "", temperature, top_k, top_p, min_p, seed,
+                                     source_prefix, batch or max(1, len(sources)))
+        texts = [text.decode(errors="replace") for text in self._native.translate(sources, call)]
+        return texts[0] if isinstance(source, str) else texts
+
     def _ids(self, tokens) -> np.ndarray:
         if isinstance(tokens, (str, bytes)):
             return self.tokens(tokens)

@@ -1,5 +1,6 @@
 // octet.load: a LoadedModel, its arrays and callbacks.
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
@@ -122,6 +123,47 @@ nb::list generate(LoadedModel& model, const nb::list& given, const GenerateCall&
   return result;
 }
 
+// What Model.translate asks for; an empty word of early stopping, and none of the others: the
+// files'.
+struct TranslateCall {
+  std::optional<int64_t> max_tokens;
+  int64_t beams = 0;
+  std::optional<double> length_penalty;
+  std::string early_stopping;
+  double temperature = 0;
+  int64_t top_k = 0;
+  double top_p = 1, min_p = 0;
+  uint32_t seed = 1;
+  std::optional<std::string> source_prefix;
+  int64_t batch = 1;
+
+  TranslationCall call() const {
+    return {.max_tokens = max_tokens,
+            .n_beams = beams,
+            .length_penalty = length_penalty,
+            .early_stopping = enum_from_name<EarlyStopping>(early_stopping),
+            .sampling = {.temperature = temperature,
+                         .top_k = top_k,
+                         .top_p = top_p,
+                         .min_p = min_p,
+                         .seed = seed},
+            .source_prefix = source_prefix,
+            .batch = batch};
+  }
+};
+
+nb::list translate(LoadedModel& model, const std::vector<std::string>& sources,
+                   const TranslateCall& call) {
+  std::vector<TranslatedSource> done;
+  {
+    const nb::gil_scoped_release unlocked;
+    done = model.translate(sources, call.call());
+  }
+  nb::list texts;
+  for (const TranslatedSource& one : done) texts.append(as_bytes(one.text));
+  return texts;
+}
+
 nb::list weight_names(LoadedModel& model) {
   nb::list names;
   for (const ParameterSpec& parameter : model_parameters(model.source().spec))
@@ -218,10 +260,16 @@ void bind_model(nb::module_& module) {
   nb::class_<GenerateCall>(module, "GenerateCall")
       .def(nb::init<int64_t, int64_t, std::vector<std::string>, double, int64_t, double, double,
                     double, uint32_t>());
+  nb::class_<TranslateCall>(module, "TranslateCall")
+      .def(nb::init<std::optional<int64_t>, int64_t, std::optional<double>, std::string, double,
+                    int64_t, double, double, uint32_t, std::optional<std::string>, int64_t>(),
+           nb::arg().none(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(),
+           nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg());
   nb::class_<LoadedModel>(module, "LoadedModel")
       .def("logits", logits_into)
       .def("nll", nll)
       .def("generate", generate, nb::arg(), nb::arg(), nb::arg().none())
+      .def("translate", translate)
       .def("weight_names", weight_names)
       .def("weight", weight)
       .def("weight_f32", weight_f32)

@@ -162,6 +162,31 @@ def test_logits_are_those_of_every_length(run):
     assert model.logits(np.zeros((0,), np.int32)).shape == (0, 256)
 
 
+def test_translations_are_those_of_the_program(program, tmp_path):
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("source\ttarget\nred cat\tchat rouge\nold cat\tvieux chat\nred\trouge\n")
+    tokenizer = os.path.join(os.path.dirname(__file__), "../../tests/fixtures/tokenizers/sp_unigram.model")
+    folder = str(tmp_path / "run")
+    config = tmp_path / "run.yaml"
+    config.write_text(json.dumps({
+        "model": {"kind": "t5", "hidden": 16, "layers": 1, "heads": 2, "ffn": 32, "vocab": 570, "seq": 12, "source_seq": 16},
+        "recipe": "fp32", "data": {"tokenizer": os.path.abspath(tokenizer), "train": [str(pairs)]},
+        "train": {"steps": 4, "batch": 3}, "out": folder}))
+    program("train", config, "--quiet")
+    sources = tmp_path / "sources.txt"
+    sources.write_text("old red cat\nred\n")
+    rows = json.loads(program("generate", "--model", folder, "--sources", sources, "--beams", "3", "--max-tokens", "8", "--json"))
+    model = octet.load(folder)
+    assert model.translate(["old red cat", "red"], beams=3, max_tokens=8) == [row["text"] for row in rows]
+    assert model.translate("red", beams=3, max_tokens=8) == rows[1]["text"]
+    for call, text in ((lambda: model.translate(3), "source: expected a text or a list of them"),
+                       (lambda: model.translate("red", early_stopping="maybe"), "expected no, yes or never"),
+                       (lambda: model.translate("red", max_tokens=0), "max_tokens: expected an integer"),
+                       (lambda: model.generate("red"), "which translates")):
+        with pytest.raises(octet.Error, match=text):
+            call()
+
+
 def test_nll_is_what_the_program_says(program, run, tmp_path):
     text = tmp_path / "other.txt"
     text.write_bytes(TEXT[1000:3000])

@@ -159,7 +159,7 @@ class Reader {
       try {
         json = parse_ordered_json(value->text, "");
       } catch (const Error& error) {
-        left_out_.add(place, "expected JSON, got " + json_detail(error));
+        left_out_.add(place, json_detail(error));
         continue;
       }
       if (!json.is_object()) {

@@ -131,7 +131,7 @@ class Reader {
   }
   int64_t count(const std::string& key, int64_t least) const {
     if (!json_.at(key).is_number_integer() || json_.at(key) < least || json_.at(key) > INT32_MAX)
-      bad(key, "a number");
+      bad(key, fmt::format("an integer of at least {}", least));
     return json_.integer(key);
   }
   EarlyStopping early_stopping() const {

@@ -64,8 +64,9 @@ ModelSpec expect_served(const ModelSpec& spec, std::span<const FunctionKey> func
 void expect_text(const ModelSpec& spec) {
   const ModelDef& def = model_def(spec.kind);
   if (def.writes_text || def.sees_pictures) return;
-  throw Error(ErrorCode::invalid_argument, "[model] expected a model that writes text, got {}{}",
-              def.name, def.translates ? ", which translates (octet generate --sources)" : "");
+  throw Error(
+      ErrorCode::invalid_argument, "[model] expected a model that writes text, got {}{}", def.name,
+      def.translates ? ", which translates (octet generate --sources, Model.translate)" : "");
 }
 
 namespace {

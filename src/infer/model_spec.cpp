@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "infer/sentence_folder.h"
-#include "infer/sine_tables.h"
+#include "infer/stored_tables.h"
 #include "io/model_files.h"
 #include "nn/hf_config.h"
 #include "nn/hf_names.h"
@@ -91,6 +91,7 @@ ModelSpec read_folder_spec(const Files& files, const std::string& folder) {
   expect_no_adapters(files, folder);
   ModelSpec spec = read_hf_config(files, folder);
   check_sine_tables(files, folder, spec);
+  check_copies(files, folder, spec);
   spec.tied = spec.tied && !differs_from_embedding(files, folder, spec);
   return spec;
 }

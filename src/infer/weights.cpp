@@ -85,7 +85,7 @@ void WeightReader::find_parameters(const ModelSpec& spec, const QuantizationConf
                   files_.path(), other->second, stored, *name);
     }
   }
-  if (spec.tied) find_tied_embedding(spec);
+  find_tied_embedding(spec);
   for (const auto& [sum, scale] : quantization.residual_scales) {
     inputs_.residuals[sum] = {.dtype = quantization.residual, .scale = scale};
   }
@@ -105,14 +105,16 @@ void WeightReader::find_parameters(const ModelSpec& spec, const QuantizationConf
               files_.file_of(extra), extra, model_def(spec.kind).name);
 }
 
-// Files may name what is tied by the head: safetensors' save_model keeps the first of its names.
+// Files may name what is shared by another of its names: safetensors' save_model keeps the first.
 void WeightReader::find_tied_embedding(const ModelSpec& spec) {
   const std::string embedding = model_parameters(spec).front().name;
   if (stored_name_.contains(embedding)) return;
   ModelSpec untied = spec;
   untied.tied = false;
   for (const std::string& stored : files_.names()) {
-    if (parameter_name(untied, stored) == model_def(spec.kind).head)
+    const bool is_tied_head =
+        spec.tied && parameter_name(untied, stored) == model_def(spec.kind).head;
+    if (is_tied_head || copied_parameter(spec, stored) == embedding)
       stored_name_.emplace(embedding, stored);
   }
 }

@@ -36,12 +36,23 @@ void check_tokens(std::span<const int32_t> tokens, int64_t vocab) {
   }
 }
 
+// One that translates has no logits and no text without a source.
+void expect_no_sources(const ModelSpec& spec) {
+  if (model_def(spec.kind).translates) expect_text(spec);
+}
+
+GenerationRequest with_sources(GenerationRequest request) {
+  const ModelSource source = find_model_source(posix_files(), request.model);
+  request.about_sources = model_def(source.spec.kind).translates;
+  return request;
+}
+
 }  // namespace
 
 LoadedModel::LoadedModel(const BackendRequest& machine, GenerationRequest request, const Log& log)
     : machine_(machine),
       process_(::getpid()),
-      setup_(setup_generation(posix_files(), request, log)),
+      setup_(setup_generation(posix_files(), with_sources(request), log)),
       recipe_(request.recipe),
       log_(log) {
   if (recipe_.empty()) recipe_ = find_model_source(posix_files(), request.model).recipe;
@@ -97,6 +108,7 @@ void LoadedModel::logits(std::span<const int32_t> tokens, std::span<float> out,
                 setup_.context, n);
   }
   if (n == 0) return;
+  expect_no_sources(source().spec);
   const CallLock::Held held = enter(between);
   TextModel& model = text_model(LogitsFor::scoring, 1, n);
   const TextChunk chunk{.entry = 0, .first = 0, .tokens = tokens};
@@ -174,6 +186,7 @@ std::vector<Completion> LoadedModel::generate(const std::vector<Prompt>& prompts
                 "[model] expected a batch of 1 or more and 0 new tokens or more, got {} and {}",
                 batch, options.max_tokens);
   }
+  expect_no_sources(source().spec);
   for (const Prompt& prompt : prompts) check_sampling(prompt.sampling);
   const CallLock::Held held = enter();
   check_lengths(setup_, prompts, options.max_tokens);
@@ -183,6 +196,70 @@ std::vector<Completion> LoadedModel::generate(const std::vector<Prompt>& prompts
   TextModel& model = text_model(LogitsFor::generation, std::min(batch, std::ssize(prompts)),
                                 std::max<int64_t>(1, std::min(setup_.context, wanted)));
   return octet::generate(model, *setup_.tokenizer, prompts, options);
+}
+
+TranslateOptions LoadedModel::translate_options(const TranslationCall& call) const {
+  const DecodingDefaults defaults = decoding_defaults(posix_files(), source());
+  TranslateOptions options{.rules = defaults.rules,
+                           .beams = defaults.beams,
+                           .sampling = call.sampling,
+                           .start = defaults.start,
+                           .cleans_spaces = defaults.cleans_spaces};
+  options.rules.max_tokens = max_new_tokens(call.max_tokens, defaults, source().spec);
+  options.rules.ends = setup_.options.stop_tokens;
+  if (call.n_beams > 0) options.beams.n_beams = call.n_beams;
+  options.beams.length_penalty = call.length_penalty.value_or(options.beams.length_penalty);
+  options.beams.early_stopping = call.early_stopping.value_or(options.beams.early_stopping);
+  check_sampling(options.sampling);
+  if (options.beams.n_beams > 1 && !is_greedy(options.sampling)) {
+    throw Error(ErrorCode::invalid_argument,
+                "beams: expected 1 beside a temperature or a repetition penalty, got {}",
+                options.beams.n_beams);
+  }
+  return options;
+}
+
+std::vector<TranslatedSource> LoadedModel::translate(const std::vector<std::string>& sources,
+                                                     const TranslationCall& call) {
+  constexpr int64_t kMaxBeams = 64;
+  const ModelDef& def = model_def(source().spec.kind);
+  if (!def.translates) {
+    throw Error(ErrorCode::invalid_argument, "[model] expected a model that translates, got {}",
+                def.name);
+  }
+  if (call.batch < 1 || call.n_beams < 0 || call.n_beams > kMaxBeams) {
+    throw Error(ErrorCode::invalid_argument,
+                "[model] expected a batch of 1 or more and at most {} beams, got {} and {}",
+                kMaxBeams, call.batch, call.n_beams);
+  }
+  if (sources.empty()) return {};
+  const TranslateOptions how = translate_options(call);
+  const std::string prefix =
+      call.source_prefix.value_or(source().run ? source().run->data.source_prefix : "");
+  ModelSource own = source();
+  const auto encoded = encode_sources(tokenizer(), sources, prefix, "sources", own.spec);
+  const CallLock::Held held = enter();
+  Backend& machine = backend(same_rows_, cpu::RowSums::same);
+  const int64_t n_sources = std::min(call.batch, std::ssize(encoded));
+  const bool is_kept = translation_ && translation_->n_sources() == n_sources &&
+                       translation_->n_entries() == n_sources * how.beams.n_beams &&
+                       translation_->capacity() >= how.rules.max_tokens &&
+                       translated_.source_seq >= own.spec.source_seq;
+  if (!is_kept) {
+    translation_.reset();
+    translation_ = make_text_model(own,
+                                   {.n_entries = n_sources * how.beams.n_beams,
+                                    .capacity = how.rules.max_tokens,
+                                    .n_sources = n_sources},
+                                   {posix_files(), *machine.device, *machine.catalogue, log_});
+    translated_ = own.spec;
+  }
+  std::vector<TranslatedSource> done;
+  for (Translation& one : octet::translate(*translation_, translated_, encoded, how)) {
+    std::string text = octet::text_of(tokenizer(), one, how);
+    done.push_back({.text = std::move(text), .translation = std::move(one)});
+  }
+  return done;
 }
 
 std::string LoadedModel::said(const std::vector<int32_t>& tokens) const {

@@ -17,6 +17,7 @@
 #include "infer/generation_setup.h"
 #include "infer/inference.h"
 #include "infer/text_model.h"
+#include "infer/translate.h"
 #include "infer/weights.h"
 #include "library/open_backend.h"
 
@@ -24,6 +25,22 @@ namespace octet {
 
 struct NllSize {
   int64_t batch = 8, seq = 0;  // seq 0: the model's, at most 2048
+};
+
+// What a call says of translations; what it leaves open the model's files say (DecodingDefaults).
+struct TranslationCall {
+  std::optional<int64_t> max_tokens = {};
+  int64_t n_beams = 0;  // 0: the files'
+  std::optional<double> length_penalty = {};
+  std::optional<EarlyStopping> early_stopping = {};
+  Sampling sampling = {};                         // without beams
+  std::optional<std::string> source_prefix = {};  // else the run's
+  int64_t batch = 1;                              // sources at a time
+};
+
+struct TranslatedSource {
+  std::string text;
+  Translation translation;
 };
 
 class LoadedModel {
@@ -49,6 +66,9 @@ class LoadedModel {
 
   std::vector<Completion> generate(const std::vector<Prompt>& prompts, int64_t batch,
                                    const GenerateOptions& options);
+  // What `octet generate --sources` writes about each of them.
+  std::vector<TranslatedSource> translate(const std::vector<std::string>& sources,
+                                          const TranslationCall& call);
   // The model's own stop tokens, and where a text ends.
   GenerateOptions options() const { return setup_.options; }
   std::string said(const std::vector<int32_t>& tokens) const;
@@ -61,6 +81,7 @@ class LoadedModel {
   CallLock::Held enter(const std::function<void()>& between = {});
   NllSum nll_of(const TokenStream& stream, NllSize size, const std::function<void()>& between);
   TextModel& text_model(LogitsFor purpose, int64_t n_entries, int64_t capacity);
+  TranslateOptions translate_options(const TranslationCall& call) const;
   BoundPlan& evaluate(const FunctionKey& function);
   // While kernels of these rows are created.
   Backend& backend(std::optional<Backend>& kept, cpu::RowSums rows);
@@ -73,6 +94,8 @@ class LoadedModel {
   // Each goes before the machine that it computes on.
   std::optional<Backend> same_rows_, library_rows_;
   std::unique_ptr<TextModel> scoring_, generation_;
+  std::unique_ptr<TextModel> translation_;
+  ModelSpec translated_;  // of the model of translations: sources that it has room for
   std::optional<FunctionKey> evaluated_;
   std::unique_ptr<Inference> inference_;
   std::optional<WeightReader> weights_;

@@ -20,6 +20,34 @@ Sampling sampling_of(const GenerationSettings& settings) {
           .seed = settings.seed};
 }
 
+std::optional<EarlyStopping> early_stopping_of(const std::string& name) {
+  if (name.empty()) return std::nullopt;
+  if (const auto known = enum_from_name<EarlyStopping>(name)) return known;
+  throw Error(ErrorCode::invalid_argument,
+              "early_stopping: expected no, yes, never or nothing, got '{}'", name);
+}
+
+TranslationCall call_of(const TranslationSettings& settings, size_t n_sources) {
+  if (settings.max_tokens < 0 || settings.batch < 0) {
+    throw Error(ErrorCode::invalid_argument,
+                "[model] expected 0 or more new tokens and sources at a time, got {} and {}",
+                settings.max_tokens, settings.batch);
+  }
+  TranslationCall call{.n_beams = settings.beams,
+                       .length_penalty = settings.length_penalty,
+                       .early_stopping = early_stopping_of(settings.early_stopping),
+                       .sampling = {.temperature = settings.temperature,
+                                    .top_k = settings.top_k,
+                                    .top_p = settings.top_p,
+                                    .min_p = settings.min_p,
+                                    .seed = settings.seed},
+                       .source_prefix = settings.source_prefix,
+                       .batch = settings.batch};
+  if (settings.max_tokens > 0) call.max_tokens = settings.max_tokens;
+  if (call.batch == 0) call.batch = static_cast<int64_t>(std::max<size_t>(1, n_sources));
+  return call;
+}
+
 TextLoss loss_of(const NllSum& sum) {
   return {.sum = sum.sum, .n_tokens = sum.n_tokens};
 }
@@ -112,6 +140,23 @@ std::vector<GeneratedText> Model::generate(const std::vector<std::string>& promp
                      .text = std::move(done[i].text),
                      .tokens = std::move(done[i].tokens),
                      .stop = std::string(enum_name(done[i].stop))});
+  }
+  return texts;
+}
+
+TranslatedText Model::translate(const std::string& source, const TranslationSettings& settings) {
+  return std::move(translate(std::vector{source}, settings).front());
+}
+
+std::vector<TranslatedText> Model::translate(const std::vector<std::string>& sources,
+                                             const TranslationSettings& settings) {
+  std::vector<TranslatedText> texts;
+  for (TranslatedSource& one :
+       state_->model.translate(sources, call_of(settings, sources.size()))) {
+    texts.push_back({.text = std::move(one.text),
+                     .tokens = std::move(one.translation.tokens),
+                     .stop = std::string(enum_name(one.translation.stop)),
+                     .score = one.translation.score});
   }
   return texts;
 }

@@ -35,6 +35,23 @@ std::optional<std::string> parameter_name(const ModelSpec& spec, std::string_vie
   return std::string(prefix).append(stored);
 }
 
+std::optional<std::string> copied_parameter(const ModelSpec& spec, std::string_view file_name) {
+  const ModelDef& def = model_def(spec.kind);
+  const std::string stored =
+      def.renamed != nullptr ? def.renamed(spec, file_name) : std::string(file_name);
+  const auto embedding = [&] { return model_parameters(spec).front().name; };
+  if (def.translates && stored.ends_with(".embed_tokens.weight") &&
+      !parameter_name(spec, file_name))
+    return embedding();
+  if (def.heads.empty() || head_of(spec).head != ModelHead::masked) return std::nullopt;
+  if (stored == def.head) return embedding();
+  constexpr std::string_view kDecoder = ".decoder.";
+  const size_t at = stored.find(kDecoder);
+  if (at == std::string::npos || !begins_as_head(def, stored) || !stored.ends_with(".bias"))
+    return std::nullopt;
+  return stored.substr(0, at) + stored.substr(at + kDecoder.size() - 1);
+}
+
 std::string module_of_class(const ModelSpec& spec, const std::string& module) {
   const ModelDef& def = model_def(spec.kind);
   const ModelHead head = def.heads.empty() ? ModelHead::text : head_of(spec).head;

@@ -20,6 +20,10 @@ namespace octet {
 //   a head stored beside the embedding that it is tied to, with the same values
 std::optional<std::string> parameter_name(const ModelSpec& spec, std::string_view stored);
 
+// The parameter whose values a tensor that is none repeats: the tables of an encoder and a decoder
+// that share one, and what a masked head has of the embedding and of its own bias.
+std::optional<std::string> copied_parameter(const ModelSpec& spec, std::string_view stored);
+
 // A module by the name that it has in the class of transformers 5 that a folder's config.json
 // names: an encoder without a head stands alone.
 std::string module_of_class(const ModelSpec& spec, const std::string& module);

@@ -73,12 +73,18 @@ int64_t known_positions(const ModelSpec& spec) {
 }
 
 void check_positions(const RunConfig& config, const ModelSpec& spec, bool resumes, const Log& log) {
-  if (config.model.path.empty() || config.model.seq <= known_positions(spec)) return;
-  const std::string text =
-      fmt::format("model.seq: expected at most the {} positions that {} knows, got {}",
-                  known_positions(spec), config.model.path, config.model.seq);
-  if (!resumes) throw Error(ErrorCode::invalid_argument, "{}", text);
-  log.warning("{}", text);
+  const ModelDef& def = model_def(spec.kind);
+  if (config.model.path.empty() || def.positions == Positions::relative) return;  // without end
+  const auto check = [&](const char* key, int64_t positions) {
+    if (positions <= known_positions(spec)) return;
+    const std::string text =
+        fmt::format("{}: expected at most the {} positions that {} knows, got {}", key,
+                    known_positions(spec), config.model.path, positions);
+    if (!resumes) throw Error(ErrorCode::invalid_argument, "{}", text);
+    log.warning("{}", text);
+  };
+  check("model.seq", config.model.seq);
+  if (def.translates) check("model.source_seq", spec.source_seq);
 }
 
 // Before anything is read, with the key that names other data.

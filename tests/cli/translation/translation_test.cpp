@@ -282,6 +282,30 @@ TEST_F(Translation, sides_that_are_empty_or_too_long_are_told) {
               HasSubstr("odd.tsv:4 is left out: expected at most 16 tokens (model.source_seq)"));
 }
 
+// Tables of sines that end are those of transformers; distances have no end.
+TEST_F(Translation, a_source_as_long_as_the_folder_knows_is_the_longest) {
+  for (const Family& family : {kFamilies[0], kFamilies[1]}) {
+    write_run(family);
+    said("train " + (folder_ / "run.yaml") + " --quiet --set train.steps=1");
+    const std::string model = folder_ / family.name;
+    said("convert " + run_ + " " + model);
+    folder_.put("longer.yaml", "model: {path: " + model +
+                                   ", seq: 12, source_seq: 40}\nrecipe: fp32\ndata: {train: [" +
+                                   pairs_ +
+                                   "], fields: {text: en, pair: de}}\ntrain: {steps: 1, "
+                                   "batch: 2}\nout: " +
+                                   (folder_ / "longer"));
+    const std::string train = "train " + (folder_ / "longer.yaml") + " --quiet";
+    if (family.name == "t5") {
+      said(train);
+    } else {
+      EXPECT_THAT(refused(train), HasSubstr("model.source_seq: expected at most the 16 positions"));
+    }
+    std::filesystem::remove_all(run_);
+    std::filesystem::remove_all(folder_ / "longer");
+  }
+}
+
 TEST_F(Translation, text_becomes_sources_with_spans_left_out) {
   std::string text;
   for (int i = 0; i < 80; ++i) text += fmt::format("the cat {} sat on mat {}. ", i, i * 7);

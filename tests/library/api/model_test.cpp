@@ -143,6 +143,69 @@ TEST(Model, says_what_is_wrong) {
   expect([&] { export_to(folder / "run", folder / "run"); }, folder / "run");
 }
 
+TEST(Model, translates_what_the_program_does) {
+  const ScratchFolder folder;
+  std::string pairs = "source\ttarget\n";
+  for (const char* line : {"red cat\tchat rouge", "old cat\tvieux chat", "red\trouge"})
+    pairs += std::string(line) + "\n";
+  const std::string run = folder / "run";
+  folder.put("run.yaml",
+             "model: {kind: t5, hidden: 16, layers: 1, heads: 2, ffn: 32, vocab: 570, seq: 12, "
+             "source_seq: 16}\nrecipe: fp32\ndata: {tokenizer: " OCTET_SOURCE_DIR
+             "/tests/fixtures/tokenizers/sp_unigram.model, source_prefix: \"say: \", train: [" +
+                 folder.put("pairs.tsv", pairs) + "]}\ntrain: {steps: 8, batch: 3}\nout: " + run);
+  ASSERT_EQ(test::run_program(folder, "train " + (folder / "run.yaml") + " --quiet").code, 0);
+  const std::vector<std::string> sources = {"old red cat", "red", "cat old"};
+  const std::string file = folder.put("sources.txt", "old red cat\nred\ncat old\n");
+  Model model(test::two_threads(), run);
+  EXPECT_EQ(model.kind(), "t5");
+  const auto expect = [&](const std::string& flags, const TranslationSettings& settings) {
+    const Outcome done = test::run_program(
+        folder, "generate --model " + run + " --sources " + file + " --json --quiet " + flags);
+    ASSERT_EQ(done.code, 0) << done.err;
+    const json rows = json::parse(done.out);
+    const std::vector<TranslatedText> texts = model.translate(sources, settings);
+    ASSERT_EQ(texts.size(), rows.size());
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const std::string said =  // half a character is none in JSON
+          json(texts[i].text).dump(-1, ' ', false, json::error_handler_t::replace);
+      EXPECT_EQ(json::parse(said), rows[i]["text"]) << flags;
+      EXPECT_EQ(texts[i].tokens, rows[i]["ids"].get<std::vector<int32_t>>()) << flags;
+      EXPECT_EQ(texts[i].stop, rows[i]["stop"]) << flags;
+      if (settings.beams > 1) {
+        EXPECT_EQ(texts[i].score, rows[i]["score"].get<float>()) << flags;
+      }
+    }
+  };
+  expect("--max-tokens 8", {.max_tokens = 8});
+  expect("--max-tokens 8 --beams 3 --batch 2", {.max_tokens = 8, .beams = 3, .batch = 2});
+  expect("--max-tokens 6 --beams 4 --length-penalty 2 --early-stopping yes --source-prefix ''",
+         {.max_tokens = 6,
+          .beams = 4,
+          .length_penalty = 2,
+          .early_stopping = "yes",
+          .source_prefix = ""});
+  expect("--max-tokens 8 --temperature 1 --top-k 5 --seed 3",
+         {.max_tokens = 8, .temperature = 1, .top_k = 5, .seed = 3});
+  EXPECT_TRUE(model.translate(std::vector<std::string>{}).empty());
+
+  const auto refused = [&](const auto& call, const std::string& text) {
+    const auto [code, message] = test::error_of(call);
+    EXPECT_EQ(code, ErrorCode::invalid_argument) << message;
+    EXPECT_THAT(message, HasSubstr(text));
+  };
+  refused([&] { model.translate("red", {.beams = 2, .temperature = 1}); }, "beams: expected 1");
+  refused([&] { model.translate("red", {.beams = 65}); }, "at most 64 beams");
+  refused([&] { model.translate("red", {.early_stopping = "maybe"}); }, "got 'maybe'");
+  refused([&] { model.generate("red"); }, "Model.translate");
+  refused([&] { model.logits(std::vector<int32_t>{3}); }, "Model.translate");
+  refused([&] { model.nll(std::string_view("red cat")); }, "Model.translate");
+  const ScratchFolder other;
+  ASSERT_EQ(test::run_training(other, {"train.steps=1", "optim.warmup=1"}).code, 0);
+  Model decoder(test::two_threads(), other / "run");
+  refused([&] { decoder.translate("red"); }, "expected a model that translates, got llama");
+}
+
 TEST(Example, trains_writes_exports_and_goes_on) {
   const ScratchFolder folder;
   const std::string text = folder.put("text.txt", test::easy_text(4000));

@@ -13,6 +13,7 @@
 #include "backends/cpu/common/isa.h"
 #include "backends/cpu/gemm/gemm.h"
 #include "backends/cpu/gemm/row_lanes.h"
+#include "backends/cpu/gemm/row_pairs.h"
 #include "backends/cpu/gemm/tile_gemm.h"
 #include "formats/bf16.h"
 
@@ -221,61 +222,178 @@ TEST(RowLanes, sums_have_the_order_of_their_chain) {
       product.b = bytes.data() + product.k * dtype_bytes(dtype);
       product.k = kK - product.k;
       product.sum = RowSum::carry;
-      product.ahead = 64;
+      product.fetch = Fetch::next_columns;
       multiply_lanes(product);
       ASSERT_EQ(c, expected) << static_cast<int>(chain) << " " << dtype_name(dtype) << " " << m;
     }
   }
 }
 
-// Attention of the last `q_len` of 200 tokens over a cache of `capacity` rows.
-std::vector<float> attended(int64_t q_len, int64_t capacity, int64_t window) {
-  constexpr int64_t kTokens = 200, kHeads = 4, kKvHeads = 2, kSize = 20;
-  const auto q = noise(kTokens * kHeads * kSize, 1);
-  auto k = noise(kTokens * kKvHeads * kSize, 2), v = noise(kTokens * kKvHeads * kSize, 3);
-  const bool has_cache = capacity > 0;
-  if (has_cache) {  // what nobody wrote must not be read
-    k.resize(static_cast<size_t>(capacity * kKvHeads * kSize), NAN);
-    v.resize(k.size(), NAN);
+// Few rows of pairs: the sums of dot_rows, in two calls.
+TEST(RowPairs, sums_have_the_order_of_their_chain) {
+  if (!has_dot_lanes()) GTEST_SKIP() << "no instruction for pairs of bf16";
+  constexpr int64_t kK = 160, kStride = 171;
+  auto a = noise(kMaxPairRows * kK, 1);
+  for (float& x : a) x = f32_from_bf16(bf16_from_f32(x));
+  const auto rows = stored(a, Dtype::bf16);
+  const auto columns = stored(noise(kRowColumns * kStride, 2), Dtype::bf16);
+  for (int64_t m = 1; m <= kMaxPairRows; ++m) {
+    std::vector<float> c(static_cast<size_t>(m * kRowColumns), NAN), expected = c;
+    RowDot dot{.a = a.data(), .a_stride = kK, .b = columns.data(), .b_stride = kStride};
+    dot.b_dtype = Dtype::bf16;
+    dot.c = expected.data();
+    dot.m = m;
+    dot.k = kK;
+    dot.chain = DotChain::dots;
+    dot_rows(dot);
+    RowPairs product{.a = reinterpret_cast<const uint16_t*>(rows.data()), .a_stride = kK};
+    product.b = reinterpret_cast<const uint16_t*>(columns.data());
+    product.b_stride = kStride;
+    product.c = c.data();
+    product.m = m;
+    product.k = 64;
+    multiply_pairs(product);
+    product.a += product.k;
+    product.b += product.k;
+    product.k = kK - product.k;
+    product.sum = RowSum::carry;
+    product.fetch = Fetch::next_columns;
+    multiply_pairs(product);
+    ASSERT_EQ(c, expected) << m;
   }
-  AttentionSpec spec{.q_len = q_len, .kv_len = has_cache ? capacity : kTokens, .heads = kHeads};
+}
+
+// Attention of the last `q_len` tokens of each text, over a cache of `capacity` rows or, with 0,
+// over the keys themselves.
+struct CacheCase {
+  Dtype dtype = Dtype::f32;
+  int64_t head_size = 20, batch = 1, window = 0;
+  float softcap = 0;
+  bool has_bias = false, has_ends = false;
+};
+
+constexpr int64_t kTokens = 200, kHeads = 4, kKvHeads = 2;
+
+// Rows [batch, `rows`, ...] with those of `from`, of kTokens a text, first; the rest is NaN, since
+// what nobody wrote must not be read.
+std::vector<float> in_cache(const std::vector<float>& from, int64_t batch, int64_t rows) {
+  const auto length = static_cast<int64_t>(from.size()) / batch, row = length / kTokens;
+  std::vector<float> cache(static_cast<size_t>(batch * rows * row), NAN);
+  for (int64_t b = 0; b < batch; ++b)
+    std::copy_n(from.begin() + b * length, std::min(length, rows * row),
+                cache.begin() + b * rows * row);
+  return cache;
+}
+
+std::vector<float> attended(const CacheCase& c, int64_t q_len, int64_t capacity) {
+  const int64_t q_row = kHeads * c.head_size, k_row = kKvHeads * c.head_size;
+  const bool has_cache = capacity > 0;
+  const int64_t kv_len = has_cache ? capacity : kTokens;
+  const auto q = noise(static_cast<size_t>(c.batch * kTokens * q_row), 1);
+  std::vector<float> last;
+  for (int64_t b = 0; b < c.batch; ++b) {
+    const auto end = q.begin() + (b + 1) * kTokens * q_row;
+    last.insert(last.end(), end - q_len * q_row, end);
+  }
+  const auto rows = stored(last, c.dtype);
+  const auto k = stored(
+      in_cache(noise(static_cast<size_t>(c.batch * kTokens * k_row), 2), c.batch, kv_len), c.dtype);
+  const auto v = stored(
+      in_cache(noise(static_cast<size_t>(c.batch * kTokens * k_row), 3), c.batch, kv_len), c.dtype);
+  AttentionSpec spec{.batch = c.batch, .q_len = q_len, .kv_len = kv_len, .heads = kHeads};
   spec.kv_heads = kKvHeads;
-  spec.head_size = kSize;
-  spec.window = window;
+  spec.head_size = c.head_size;
+  spec.window = c.window;
   spec.scale = 0.3f;
+  spec.softcap = c.softcap;
+  spec.dtype = c.dtype;
+  std::vector<float> bias;
+  if (c.has_bias) {  // of each query and key of a head
+    spec.bias = AttentionBias{.batch = 1, .heads = kHeads, .q_len = q_len};
+    const auto whole = noise(kHeads * kTokens * kTokens, 4);
+    bias.assign(static_cast<size_t>(kHeads * q_len * kv_len), NAN);
+    for (int64_t row = 0; row < kHeads * q_len; ++row) {
+      const int64_t from = row / q_len * kTokens + kTokens - q_len + row % q_len;
+      std::copy_n(whole.begin() + from * kTokens, kTokens, bias.begin() + row * kv_len);
+    }
+  }
+  std::vector<int32_t> positions, ends;
+  for (int64_t row = 0; row < c.batch * q_len; ++row) {
+    positions.push_back(static_cast<int32_t>(kTokens - q_len + row % q_len));
+    ends.push_back(static_cast<int32_t>(kTokens - 50 - 33 * (row / q_len)));
+  }
+  if (c.has_ends) {
+    spec.mask = AttentionMask::full;
+    spec.ranges = KeyRanges::given;
+  }
   ThreadPool pool(2);
   const AttentionForward attention(spec, pool.n_threads());
-  std::vector<float> o(static_cast<size_t>(q_len * kHeads * kSize));
-  std::vector<int32_t> positions;
-  for (int64_t t = kTokens - q_len; t < kTokens; ++t) positions.push_back(static_cast<int32_t>(t));
+  std::vector<std::byte> o(rows.size());
+  std::vector<float> lse(static_cast<size_t>(c.batch * kHeads * q_len), NAN);
   std::vector<std::byte> scratch(attention.scratch_bytes() + 64, std::byte{0xff});
   void* at = scratch.data();
   size_t space = scratch.size();
-  attention.launch({.q = q.data() + (kTokens - q_len) * kHeads * kSize,
+  attention.launch({.q = rows.data(),
                     .k = k.data(),
                     .v = v.data(),
                     .o = o.data(),
-                    .positions = has_cache ? positions.data() : nullptr,
+                    .lse = lse.data(),
+                    .key_ends = c.has_ends ? ends.data() : nullptr,
+                    .positions = has_cache && !c.has_ends ? positions.data() : nullptr,
+                    .bias = c.has_bias ? bias.data() : nullptr,
                     .scratch = std::align(64, 1, at, space)},
                    pool);
-  return o;
+  // By texts: o of each query, then its lse.
+  std::vector<float> all;
+  for (int64_t row = 0; row < c.batch * q_len; ++row) {
+    for (int64_t i = row * q_row; i < (row + 1) * q_row; ++i) {
+      float x = 0;
+      if (c.dtype == Dtype::bf16) {
+        uint16_t half;
+        std::memcpy(&half, o.data() + i * 2, sizeof(half));
+        x = f32_from_bf16(half);
+      } else {
+        std::memcpy(&x, o.data() + i * 4, sizeof(x));
+      }
+      all.push_back(x);
+    }
+    for (int64_t h = 0; h < kHeads; ++h)
+      all.push_back(lse[static_cast<size_t>((row / q_len * kHeads + h) * q_len + row % q_len)]);
+  }
+  return all;
 }
 
-TEST(AttentionRows, bits_over_a_cache_are_those_of_the_whole_text) {
+class AttentionRows : public testing::TestWithParam<CacheCase> {};
+
+TEST_P(AttentionRows, bits_over_a_cache_are_those_of_the_whole_text) {
   const RowSumsScope same(RowSums::same);
   if (!library_sum_order(32).is_known()) GTEST_SKIP() << "the order of sums is not known";
-  for (const int64_t window : {0, 50}) {
-    const std::vector<float> whole = attended(200, 0, window);
-    for (const int64_t q_len : {1, 2, 3, 7, 33, 64, 70, 199}) {
-      for (const int64_t capacity : {200, 230, 1000}) {
-        const std::vector<float> got = attended(q_len, capacity, window);
-        const float* const expected = whole.data() + (whole.size() - got.size());
-        EXPECT_EQ(std::memcmp(got.data(), expected, got.size() * sizeof(float)), 0)
-            << q_len << " " << capacity << " " << window;
+  const CacheCase c = GetParam();
+  const std::vector<float> whole = attended(c, kTokens, 0);
+  const auto text = static_cast<int64_t>(whole.size()) / c.batch, row = text / kTokens;
+  for (const int64_t q_len : {1, 2, 3, 7, 33, 64, 70, 199}) {
+    for (const int64_t capacity : {200, 230, 1000}) {
+      const std::vector<float> got = attended(c, q_len, capacity);
+      for (int64_t b = 0; b < c.batch; ++b) {
+        const float* const expected = whole.data() + (b + 1) * text - q_len * row;
+        ASSERT_EQ(std::memcmp(got.data() + b * q_len * row, expected,
+                              static_cast<size_t>(q_len * row) * 4),
+                  0)
+            << q_len << " " << capacity << " " << b;
       }
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(
+    shapes, AttentionRows,
+    testing::Values(CacheCase{}, CacheCase{.window = 50}, CacheCase{.head_size = 32, .batch = 3},
+                    CacheCase{.head_size = 72, .softcap = 5},
+                    CacheCase{.dtype = Dtype::bf16, .head_size = 64, .batch = 2},
+                    CacheCase{.dtype = Dtype::bf16, .head_size = 20, .window = 50},
+                    CacheCase{.dtype = Dtype::bf16, .head_size = 64, .has_bias = true},
+                    CacheCase{.dtype = Dtype::bf16, .head_size = 32, .batch = 3, .has_ends = true},
+                    CacheCase{.head_size = 40, .batch = 2, .has_bias = true, .has_ends = true}));
 
 }  // namespace
 }  // namespace octet::cpu

@@ -49,6 +49,17 @@ TEST(TextRecords, objects_of_a_list_and_of_lines_are_read_by_common_names) {
               ElementsAre("a|none|1|:1", "b|none|0.5|:2"));
 }
 
+TEST(TextRecords, a_line_that_is_no_json_is_told_with_its_fault) {
+  const ScratchFolder folder;
+  std::string told;
+  const Log log([&](LogLevel, const std::string& line) { told += line + "\n"; });
+  LeftOut left_out(log);
+  const std::string path = folder.put("a.jsonl", "{\"source\": \"a\", \"target\": \"b\"}\n{bad\n");
+  EXPECT_EQ(read_text_records(posix_files(), {path}, {}, ReadLabels::none, left_out).size(), 1U);
+  left_out.finish();
+  EXPECT_THAT(told, testing::HasSubstr("a.jsonl:2 is left out: expected JSON, got a mistake at"));
+}
+
 TEST(TextRecords, lists_of_labels_are_read_where_they_are_asked_for) {
   const ScratchFolder folder;
   const Log log([](LogLevel, const std::string&) {});

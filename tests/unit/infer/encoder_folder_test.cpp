@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/json.h"
@@ -13,6 +14,7 @@
 #include "infer/weights.h"
 #include "io/model_files.h"
 #include "nn/hf_config.h"
+#include "nn/hf_names.h"
 #include "nn/shape.h"
 #include "text/tokenizer.h"
 #include "unit/base/error_of.h"
@@ -46,8 +48,8 @@ test::ArrayToPut array(const std::string& name, const Shape& shape) {
   return test::array_of(name, SafeDtype::f32, shape, values);
 }
 
-// The model's parameters by the names that `rename` gives, what `beside` names [2, 8], and
-// config.json with the class.
+// The model's parameters by the names that `rename` gives, what `beside` names ([2, 8], or the
+// parameter that it repeats), and config.json with the class.
 void put_encoder(const ScratchFolder& folder, const ModelSpec& spec,
                  const std::string& architecture, const std::vector<std::string>& beside = {},
                  std::string (*rename)(std::string) = nullptr) {
@@ -56,7 +58,13 @@ void put_encoder(const ScratchFolder& folder, const ModelSpec& spec,
     arrays.push_back(array(p.name, p.shape));
     if (rename != nullptr) arrays.back().decl.name = rename(p.name);
   }
-  for (const std::string& name : beside) arrays.push_back(array(name, {2, 8}));
+  for (const std::string& name : beside) {
+    const auto repeated = copied_parameter(spec, name);
+    const auto of = std::ranges::find(arrays, repeated.value_or(""),
+                                      [](const test::ArrayToPut& one) { return one.decl.name; });
+    arrays.push_back(of == arrays.end() ? array(name, {2, 8}) : *of);
+    arrays.back().decl.name = name;
+  }
   test::put_arrays(folder / "model.safetensors", arrays);
   Json config = parse_own_json(hf_config_text(spec));
   config["architectures"] = {architecture};
@@ -138,6 +146,57 @@ TEST(EncoderFolder, convert_keeps_poolers_and_heads_that_are_not_read) {
                    "cls.seq_relationship.weight F32"}));
   EXPECT_EQ(names(ModelHead::features, "BertForTokenClassification", {"classifier.weight"}),
             (Names{"BertForTokenClassification", "classifier.weight F32"}));
+}
+
+// Of one that differs transformers reads both.
+TEST(ModelFolder, tensors_that_repeat_a_parameter_have_its_values) {
+  const ModelSpec t5 = resolved({.kind = ModelKind::t5,
+                                 .hidden = 8,
+                                 .layers = 1,
+                                 .heads = 2,
+                                 .ffn = 12,
+                                 .vocab = 11,
+                                 .max_positions = 9,
+                                 .source_seq = 4});
+  struct Case {
+    ModelSpec spec;
+    std::string architecture, name, parameter;
+  };
+  const Case cases[] = {
+      {t5, "T5ForConditionalGeneration", "encoder.embed_tokens.weight", "shared.weight"},
+      {t5, "T5ForConditionalGeneration", "decoder.embed_tokens.weight", "shared.weight"},
+      {bert(ModelHead::masked), "BertForMaskedLM", "cls.predictions.decoder.weight",
+       "bert.embeddings.word_embeddings.weight"},
+      {bert(ModelHead::masked), "BertForMaskedLM", "cls.predictions.decoder.bias",
+       "cls.predictions.bias"}};
+  for (const Case& c : cases) {
+    const ScratchFolder folder;
+    const std::string file = folder / "model.safetensors";
+    put_encoder(folder, c.spec, c.architecture, {c.name});
+    const std::vector<float> values =
+        WeightReader(posix_files(), folder.path(), read_folder_spec(posix_files(), folder.path()))
+            .read(c.parameter);
+    std::vector<test::ArrayToPut> arrays;
+    for (const ParameterSpec& p : model_parameters(c.spec))
+      arrays.push_back(array(p.name, p.shape));
+    const auto of = std::ranges::find(arrays, c.parameter,
+                                      [](const test::ArrayToPut& one) { return one.decl.name; });
+    ASSERT_NE(of, arrays.end());
+    std::vector<float> others = values;
+    others.back() += 1;
+    arrays.push_back(test::array_of(c.name, SafeDtype::f32, of->decl.shape, others));
+    test::put_arrays(file, arrays);
+    EXPECT_THAT(error_of([&] { read_folder_spec(posix_files(), folder.path()); }),
+                HasSubstr("'" + c.name + "': expected the values of '" + c.parameter + "'"));
+    if (c.parameter != "shared.weight") continue;
+    // The name that safetensors' save_model keeps of a table with several.
+    arrays.pop_back();
+    std::ranges::find(arrays, c.parameter, [](const test::ArrayToPut& one) {
+      return one.decl.name;
+    })->decl.name = c.name;
+    test::put_arrays(file, arrays);
+    EXPECT_EQ(WeightReader(posix_files(), folder.path(), c.spec).read(c.parameter), values);
+  }
 }
 
 // transformers takes the model of such a folder from where adapter_config.json says, and adds them.

@@ -1,7 +1,7 @@
 #include <cmath>
 #include <limits>
 
-#include "backends/cpu/attention/attention_rows.h"
+#include "backends/cpu/attention/attention_query.h"
 #include "base/error.h"
 
 namespace octet::cpu {
@@ -28,6 +28,7 @@ struct AttentionForward::State {
   int64_t k_block_bytes = 0, v_block_bytes = 0;  // packed
   int64_t q_bytes = 0, s_bytes = 0, p_bytes = 0, o_bytes = 0, product_bytes = 0;
   int n_threads = 1;
+  std::unique_ptr<AttentionQuery> one_query;  // instead of all of the above
 
   int64_t pair_bytes() const { return shape.n_k_blocks() * (k_block_bytes + v_block_bytes); }
   int64_t thread_bytes() const { return q_bytes + s_bytes + p_bytes + o_bytes + product_bytes; }
@@ -53,6 +54,10 @@ AttentionForward::AttentionForward(const AttentionSpec& spec, int n_threads)
   AttentionShape& shape = s.shape;
   shape.q_block = std::min(kQueryBlock, spec.q_len);
   shape.k_block = std::clamp(round_up(spec.kv_len, kTileColumns), kTileColumns, kKeyBlock);
+  if (AttentionQuery::applies(shape)) {
+    s.one_query = std::make_unique<AttentionQuery>(shape, n_threads);
+    return;
+  }
   s.scores = std::make_unique<TileGemm>(
       TileShape{shape.q_block, shape.k_block, shape.depth, shape.compute, false}, n_threads);
   s.output = std::make_unique<TileGemm>(
@@ -73,6 +78,7 @@ AttentionForward::AttentionForward(const AttentionSpec& spec, int n_threads)
 
 size_t AttentionForward::scratch_bytes() const {
   const State& s = *state_;
+  if (s.one_query != nullptr) return s.one_query->scratch_bytes();
   return static_cast<size_t>(s.slice_pairs * s.pair_bytes() + s.n_threads * s.thread_bytes());
 }
 
@@ -213,13 +219,15 @@ void AttentionForward::launch(const AttentionArgs& args, ThreadPool& pool) const
   CHECK(pool.n_threads() <= s.n_threads);
   if (spec.batch == 0) return;
   CHECK(spec.bias.has_value() == (args.bias != nullptr));
+  const bool has_ranges = args.key_begins != nullptr || args.key_ends != nullptr;
+  CHECK(!has_ranges || (spec.ranges == KeyRanges::given && args.positions == nullptr));
+  if (s.one_query != nullptr) return s.one_query->launch(args, pool);
   const auto sequence = [&](int64_t index) {
     AttentionSpan span = s.shape.sequence(args, index);
     if (args.positions != nullptr) span.positions = args.positions + span.q_row;
     return span;
   };
-  if (args.key_begins != nullptr || args.key_ends != nullptr) {
-    CHECK(spec.ranges == KeyRanges::given && args.positions == nullptr);
+  if (has_ranges) {
     for_tiles(pool, spec.batch * spec.heads, [&](int64_t t, int thread) {
       s.parts(args, sequence(t / spec.heads), t % spec.heads, thread);
     });

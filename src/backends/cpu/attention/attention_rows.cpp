@@ -8,9 +8,11 @@
 // After the list of targets.
 #include <hwy/foreach_target.h>
 
+#include "backends/cpu/common/flush_scope.h"
 #include "backends/cpu/common/isa.h"
 #include "backends/cpu/common/simd_math-inl.h"
 #include "base/error.h"
+#include "formats/bf16.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace octet::cpu {
@@ -56,6 +58,41 @@ void ScaleRow(const float* x, Out y, float factor, int64_t n) {
   const VF f = set(factor);
   for_lanes(0, n,
             [&](int64_t i, auto io) HWY_ATTR { store(io, hn::Mul(io.load(x + i), f), y, i); });
+}
+
+// Elements i, i + lanes, ... of the sums, as many as hide the latency of an addition.
+template <int V, typename Io>
+HWY_INLINE void sum_weighted(const WeightedRows& sum, int64_t i, Io io) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(F32()));
+  VF total[V];
+  for (VF& t : total) t = zero();
+  const auto add = [&](int64_t j) HWY_ATTR {
+    const VF p =
+        set(sum.p.dtype == Dtype::bf16 ? f32_from_bf16(static_cast<const uint16_t*>(sum.p.data)[j])
+                                       : static_cast<const float*>(sum.p.data)[j]);
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) {
+      total[v] = hn::MulAdd(p, load(io, sum.x, j * sum.x_stride + i + v * lanes), total[v]);
+    }
+  };
+  if (sum.chain == DotChain::steps) {
+    for (int64_t j = 0; j < sum.rows; ++j) add(j);
+  } else {
+    for (int64_t j = 0; j < sum.rows; j += 2) {
+      if (j + 1 < sum.rows) add(j + 1);
+      add(j);
+    }
+  }
+#pragma GCC unroll 4
+  for (int v = 0; v < V; ++v) io.store(total[v], sum.y + i + v * lanes);
+}
+
+void SumWeightedRows(const WeightedRows& sum) {
+  constexpr int kVectors = 4;
+  const int64_t width = kVectors * static_cast<int64_t>(hn::Lanes(F32()));
+  int64_t i = 0;
+  for (; i + width <= sum.n; i += width) sum_weighted<kVectors>(sum, i, Full());
+  for_lanes(i, sum.n, [&](int64_t at, auto io) HWY_ATTR { sum_weighted<1>(sum, at, io); });
 }
 
 float DotRow(In a, In b, int64_t n) {
@@ -108,6 +145,7 @@ HWY_EXPORT(Softmax);
 HWY_EXPORT(AddBias);
 HWY_EXPORT(Cap);
 HWY_EXPORT(ScaleRow);
+HWY_EXPORT(SumWeightedRows);
 HWY_EXPORT(DotRow);
 HWY_EXPORT(SoftmaxGradient);
 
@@ -125,6 +163,12 @@ void cap_row(const CapRow& row) {
 }
 void scale_row(const float* x, Out y, float factor, int64_t n) {
   HWY_DYNAMIC_DISPATCH(ScaleRow)(x, y, factor, n);
+}
+void sum_weighted_rows(const WeightedRows& sum) {
+  CHECK(sum.chain != DotChain::tiles);
+  if (sum.chain == DotChain::steps) return HWY_DYNAMIC_DISPATCH(SumWeightedRows)(sum);
+  const FlushScope flush;
+  HWY_DYNAMIC_DISPATCH(SumWeightedRows)(sum);
 }
 float dot_row(In a, In b, int64_t n) {
   return HWY_DYNAMIC_DISPATCH(DotRow)(a, b, n);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backends/cpu/attention/attention.h"
+#include "backends/cpu/gemm/row_dot.h"
 #include "backends/cpu/gemm/tile_gemm.h"
 
 namespace octet::cpu {
@@ -38,6 +39,16 @@ void cap_row(const CapRow& row);
 
 // y[i] = x[i] * factor.
 void scale_row(const float* x, Out y, float factor, int64_t n);
+
+// y[i] = sum_j p[j] x[j][i] for i < n, j < rows: one chain from zero, of steps or dots
+// (gemm/row_dot.h); rows that an odd number lacks count as zeros.
+struct WeightedRows {
+  In p = {}, x = {};
+  int64_t x_stride = 0, rows = 0, n = 0;
+  DotChain chain = DotChain::steps;
+  float* y = nullptr;
+};
+void sum_weighted_rows(const WeightedRows& sum);
 
 // sum_i a[i] b[i].
 float dot_row(In a, In b, int64_t n);

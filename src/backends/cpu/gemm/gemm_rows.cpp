@@ -4,6 +4,7 @@
 
 #include "backends/cpu/codec/codec.h"
 #include "backends/cpu/gemm/row_lanes.h"
+#include "backends/cpu/gemm/row_pairs.h"
 #include "backends/cpu/gemm/tile_gemm.h"
 #include "base/error.h"
 #include "formats/table.h"
@@ -11,14 +12,13 @@
 namespace octet::cpu {
 namespace {
 
-constexpr int64_t kDepth = 128;      // rows of op(B) that are packed at a time
-constexpr int64_t kMaxDotRows = 8;   // of a chain of steps; with more, rows are lanes
-constexpr int64_t kMaxPairRows = 2;  // of a chain of dots, where it has an instruction
+constexpr int64_t kDepth = 128;     // rows of op(B) that are packed at a time
+constexpr int64_t kMaxDotRows = 8;  // of a chain of steps; with more, rows are lanes
 // From so many rows of BF16 on the library's units are faster, though they hold zeros.
 constexpr int64_t kFewUnitRows = 16;
 constexpr int64_t kPanelElems = kDepth * kRowColumns;
-// A strip's rows in memory are read side by side. Each goes on in the thread's next strip for at
-// least so many bytes: the machine fetches a page ahead of a reader, but not many rows of one.
+// dot_rows reads a strip's rows in memory side by side. Each goes on in the thread's next strip for
+// at least so many bytes: the machine fetches a page ahead of a reader, but not many rows of one.
 constexpr int64_t kStreamBytes = 6144;
 constexpr int64_t kFetchAhead = 512;
 
@@ -58,8 +58,8 @@ GemmRows::Kernel GemmRows::kernel_of(const GemmSpec& spec, const DotOrder& order
     const bool is_few = spec.m <= kMaxDotRows && ends_in_groups(order, k_padded);
     return is_few ? Kernel::dots : Kernel::lanes;
   }
-  const bool is_few = spec.m <= kMaxPairRows || order.chain == DotChain::tiles;
-  return is_few || !has_dot_lanes() ? Kernel::dots : Kernel::lanes;
+  if (order.chain == DotChain::tiles || !has_dot_lanes()) return Kernel::dots;
+  return spec.m <= kMaxPairRows ? Kernel::pairs : Kernel::lanes;
 }
 
 int64_t GemmRows::most_rows(Dtype compute, DotChain chain) {
@@ -150,17 +150,24 @@ void GemmRows::copy(const GemmArgs& args, const Strip& strip, const Depth& depth
 
 // op(A) as dense rows of k_padded, which end with zeros.
 void GemmRows::pack_a(const GemmArgs& args) const {
-  auto* const rows = static_cast<float*>(args.scratch);
+  const Out rows{args.scratch, row_dtype()};
   if (!is_gemm_operand(spec_.a)) {
     return pack_rows({{args.a, spec_.a}, spec_.a_stride(), spec_.trans_a},
-                     {0, spec_.m, spec_.k, k_padded_}, {rows, Dtype::f32});
+                     {0, spec_.m, spec_.k, k_padded_}, rows);
   }
   const auto k = static_cast<size_t>(spec_.k);
+  const Codec codec = simd_codec(spec_.a);
   for (int64_t r = 0; r < spec_.m; ++r) {
-    float* const row = rows + r * k_padded_;
     const auto* const codes = static_cast<const uint8_t*>(args.a) + r * spec_.a_stride();
-    simd_codec(spec_.a).decode_f32(codes, k, 1.0f, row);
-    std::fill(row + spec_.k, row + k_padded_, 0.0f);
+    void* const row = offset(rows, r * k_padded_).data;
+    if (rows.dtype == Dtype::bf16) {
+      codec.decode_bf16(codes, k, static_cast<uint16_t*>(row));
+    } else {
+      codec.decode_f32(codes, k, 1.0f, static_cast<float*>(row));
+    }
+    const auto filled = static_cast<size_t>(bytes_of(rows.dtype, spec_.k));
+    std::memset(static_cast<char*>(row) + filled, 0,
+                static_cast<size_t>(bytes_of(rows.dtype, k_padded_)) - filled);
   }
 }
 
@@ -210,6 +217,18 @@ void GemmRows::dot(const GemmArgs& args, int64_t k, RowDot dot) const {
     dot.a = static_cast<const float*>(args.scratch) + k;
     return dot_rows(dot);
   }
+  const Fetch fetch = dot.ahead != 0 ? Fetch::next_columns : Fetch::none;
+  if (kernel_ == Kernel::pairs) {
+    return multiply_pairs({.a = static_cast<const uint16_t*>(args.scratch) + k,
+                           .a_stride = k_padded_,
+                           .b = static_cast<const uint16_t*>(dot.b),
+                           .b_stride = dot.b_stride,
+                           .c = dot.c,
+                           .m = dot.m,
+                           .k = dot.k,
+                           .sum = dot.sum,
+                           .fetch = fetch});
+  }
   const int64_t n_lanes = round_up(spec_.m, kLaneRows);
   const int64_t word = order_.chain == DotChain::dots ? k / 2 : k;
   multiply_lanes({.a = static_cast<const char*>(args.scratch) + row_bytes() + word * n_lanes * 4,
@@ -222,7 +241,7 @@ void GemmRows::dot(const GemmArgs& args, int64_t k, RowDot dot) const {
                   .k = dot.k,
                   .chain = dot.chain,
                   .sum = dot.sum,
-                  .ahead = dot.ahead});
+                  .fetch = fetch});
 }
 
 // The same of a transposed B: what is whole in memory is read there.
@@ -275,7 +294,7 @@ void GemmRows::multiply_tile(const GemmArgs& args, int64_t index, const Own& own
   const int64_t first = index * columns(), n = std::min(columns(), spec_.n - first);
   for (int64_t i = 0; i < apart_; ++i) {
     Strip strip{first + i, kRowColumns, apart_};
-    if (n < columns()) {  // neighbours instead
+    if (n < columns() || kernel_ != Kernel::dots) {  // neighbours instead
       strip = {first + i * kRowColumns, std::min(kRowColumns, n - i * kRowColumns)};
       if (strip.count <= 0) return;
     }

@@ -1,8 +1,8 @@
 // A matrix product with few rows (gemm.h), as in generation: op(B) is read once, from where it
 // lies, in strips of columns; nothing is packed in memory. A transposed B is multiplied in
-// registers (row_dot.h, row_lanes.h), decoded in the first-level cache where it is of codes;
-// another one is packed there. Sums have the order of the product with many rows, so a row's bits
-// are the same in both.
+// registers (row_dot.h, row_pairs.h, row_lanes.h), decoded in the first-level cache where it is of
+// codes; another one is packed there. Sums have the order of the product with many rows, so a row's
+// bits are the same in both.
 #pragma once
 
 #include <cstddef>
@@ -42,15 +42,16 @@ class GemmRows {
     float *panel, *run, *strip, *tile;
     uint16_t* decoded;
   };
-  // Ways to read op(B): packed in parts, or a transposed one as it lies, by dot_rows or
-  // multiply_lanes.
-  enum class Kernel : uint8_t { packed, dots, lanes };
+  // Ways to read op(B): packed in parts, or a transposed one as it lies, by dot_rows,
+  // multiply_pairs or multiply_lanes.
+  enum class Kernel : uint8_t { packed, dots, pairs, lanes };
   static Kernel kernel_of(const GemmSpec& spec, const DotOrder& order, int64_t k_padded);
   int64_t strip_bytes() const;
   int64_t own_bytes() const;
   Own own(const GemmArgs& args, int thread) const;
   // Type that a transposed B is multiplied in.
   Dtype panel_dtype() const { return spec_.b == Dtype::f32 ? Dtype::f32 : Dtype::bf16; }
+  Dtype row_dtype() const { return kernel_ == Kernel::pairs ? Dtype::bf16 : Dtype::f32; }
   void pack_a(const GemmArgs& args) const;
   void pack_lanes(const GemmArgs& args) const;
   int64_t row_bytes() const;   // of the scratch: op(A) by rows

@@ -1,13 +1,12 @@
 #include "backends/cpu/gemm/row_dot.h"
 
-#include <xmmintrin.h>
-
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/gemm/row_dot.cpp"
 #include "backends/cpu/common/simd_targets.h"
 // After the list of targets.
 #include <hwy/foreach_target.h>
 
+#include "backends/cpu/common/flush_scope.h"
 #include "backends/cpu/common/simd-inl.h"
 #include "base/error.h"
 
@@ -218,19 +217,6 @@ namespace octet::cpu {
 namespace {
 
 HWY_EXPORT(DotRows);
-
-// Denormal operands and results are zeros while it lives.
-class FlushScope {
- public:
-  FlushScope() : before_(_mm_getcsr()) { _mm_setcsr(before_ | kFlushResults | kFlushOperands); }
-  ~FlushScope() { _mm_setcsr(before_); }
-  FlushScope(const FlushScope&) = delete;
-  FlushScope& operator=(const FlushScope&) = delete;
-
- private:
-  static constexpr unsigned kFlushResults = 0x8000, kFlushOperands = 0x0040;
-  unsigned before_;
-};
 
 }  // namespace
 

@@ -47,9 +47,10 @@ void give_sums(const LaneBlock& block, int64_t n_lanes, const float* sums) {
   }
 }
 
+// The lines behind a block's J columns.
 template <int J>
-inline void fetch(const char* b, int64_t column_bytes) {
-  for (int64_t j = 0; j < J; ++j) __builtin_prefetch(b + j * column_bytes);
+LineFetch lines_behind(const RowLanes& p, const LaneBlock& block) {
+  return {block.b + J * block.column_bytes, block.column_bytes, bytes_of(p.b_dtype, p.k)};
 }
 
 }  // namespace
@@ -108,10 +109,11 @@ void step_block(const RowLanes& p, const LaneBlock& block) {
   }
   const char* b = block.b;
   const float* a = block.a;
+  LineFetch lines = lines_behind<J>(p, block);
   const int64_t n_words = p.k / kElems;
   for (int64_t begin = 0; begin < n_words; begin += kLineBytes / kWordBytes) {
     const int64_t end = std::min(n_words, begin + kLineBytes / kWordBytes);
-    if (p.ahead != 0) fetch<J>(b + p.ahead, block.column_bytes);
+    if (p.fetch == Fetch::next_columns) lines.template next<J>();
     for (int64_t i = begin; i < end; ++i, b += kWordBytes, a += kElems * p.a_stride)
       add_word<dtype, J, V>(block, b, a, p.a_stride, sums);
   }
@@ -129,11 +131,11 @@ void step_lanes(RowLanes p) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(F32()));
   static_assert(kRowColumns % kColumns == 0);
   int64_t row = 0;
-  for (; row + lanes < p.m; row += 2 * lanes, p.ahead = 0) {
+  for (; row + lanes < p.m; row += 2 * lanes, p.fetch = Fetch::none) {
     for (int64_t col = 0; col < kRowColumns; col += kColumns / 2)
       step_block<dtype, kColumns / 2, 2>(p, block_at(p, row, col, 2 * lanes));
   }
-  for (; row < p.m; row += lanes, p.ahead = 0) {
+  for (; row < p.m; row += lanes, p.fetch = Fetch::none) {
     for (int64_t col = 0; col < kRowColumns; col += kColumns)
       step_block<dtype, kColumns, 1>(p, block_at(p, row, col, lanes));
   }
@@ -171,9 +173,10 @@ OCTET_DOTS void dot_block(const RowLanes& p, const LaneBlock& block) {
   }
   const char* b = block.b;
   const float* a = block.a;
+  LineFetch lines = lines_behind<J>(p, block);
   for (int64_t begin = 0; begin < p.k / 2; begin += kLineBytes / kPairBytes) {
     const int64_t end = std::min(p.k / 2, begin + kLineBytes / kPairBytes);
-    if (p.ahead != 0) fetch<J>(b + p.ahead, block.column_bytes);
+    if (p.fetch == Fetch::next_columns) lines.template next<J>();
     for (int64_t i = begin; i < end; ++i, b += kPairBytes, a += p.a_stride) {
       __m512bh rows[V];
 #pragma GCC unroll 4
@@ -199,11 +202,11 @@ OCTET_DOTS void dot_block(const RowLanes& p, const LaneBlock& block) {
 void dot_lanes(RowLanes p) {
   constexpr int64_t kColumns = 16;
   int64_t row = 0;
-  for (; row + kLaneRows < p.m; row += 2 * kLaneRows, p.ahead = 0) {
+  for (; row + kLaneRows < p.m; row += 2 * kLaneRows, p.fetch = Fetch::none) {
     for (int64_t col = 0; col < kRowColumns; col += kColumns / 2)
       dot_block<kColumns / 2, 2>(p, block_at(p, row, col, 2 * kLaneRows));
   }
-  for (; row < p.m; row += kLaneRows, p.ahead = 0) {
+  for (; row < p.m; row += kLaneRows, p.fetch = Fetch::none) {
     for (int64_t col = 0; col < kRowColumns; col += kColumns)
       dot_block<kColumns, 1>(p, block_at(p, row, col, kLaneRows));
   }

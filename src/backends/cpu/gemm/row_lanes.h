@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "backends/cpu/gemm/line_fetch.h"
 #include "backends/cpu/gemm/row_dot.h"
 
 namespace octet::cpu {
@@ -30,7 +31,7 @@ struct RowLanes {
   int64_t m = 0, k = 0;
   DotChain chain = DotChain::steps;  // or dots
   RowSum sum = RowSum::overwrite;    // or carry
-  int64_t ahead = 0;                 // bytes from what is read to what is fetched meanwhile
+  Fetch fetch = Fetch::none;
 };
 void multiply_lanes(const RowLanes& product);
 
