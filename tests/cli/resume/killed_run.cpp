@@ -54,10 +54,10 @@ std::string config_text(const Settings& settings, const KillPlan& plan) {
       plan.ranks);
 }
 
-class Child {
+class TrainChild {
  public:
   // Runs in the folder; standard error goes to err.txt.
-  Child(const ScratchFolder& folder, const std::string& out) : pid_(::fork()) {
+  TrainChild(const ScratchFolder& folder, const std::string& out) : pid_(::fork()) {
     if (pid_ != 0) return;
     const int err = ::open((folder / "err.txt").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
     const int null = ::open("/dev/null", O_RDWR);
@@ -68,11 +68,11 @@ class Child {
             "--set", set.c_str(), nullptr);
     ::_exit(127);
   }
-  ~Child() {
+  ~TrainChild() {
     if (!is_done_) kill();
   }
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
+  TrainChild(const TrainChild&) = delete;
+  TrainChild& operator=(const TrainChild&) = delete;
 
   bool is_done() {
     if (!is_done_) is_done_ = ::waitpid(pid_, &status_, WNOHANG) == pid_;
@@ -112,7 +112,7 @@ class Killer {
       : run_(folder / "killed"), random_(seed), step_seconds_(step_seconds) {}
 
   // Waits for the moment or for the child's end.
-  void wait_for(Moment moment, Child& child) {
+  void wait_for(Moment moment, TrainChild& child) {
     const auto start = Clock::now();
     const uint64_t lines = n_bytes();
     const auto is_due = [&] {
@@ -198,7 +198,7 @@ class SmallDisk {
 };
 
 // True where a living process was met.
-bool disturb(Disturbance how, const ScratchFolder& folder, Child& child, uint32_t index) {
+bool disturb(Disturbance how, const ScratchFolder& folder, TrainChild& child, uint32_t index) {
   switch (how) {
     case Disturbance::kill:
       return child.kill();
@@ -210,7 +210,7 @@ bool disturb(Disturbance how, const ScratchFolder& folder, Child& child, uint32_
       return true;
     }
     case Disturbance::rival: {
-      Child rival(folder, "killed");
+      TrainChild rival(folder, "killed");
       const auto start = Clock::now();
       while (!rival.is_done() && seconds_since(start) < 0.3) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -284,7 +284,7 @@ int expect_same_after_kills(const Settings& settings, const KillPlan& plan) {
   folder.put("tokens.bin", shard());
   folder.put("a.yaml", config_text(settings, plan));
   const auto start = Clock::now();
-  const int code = Child(folder, "whole").wait();
+  const int code = TrainChild(folder, "whole").wait();
   EXPECT_EQ(code, 0) << posix_files().read_text(folder / "err.txt");
   if (code != 0) return 0;
   Killer killer(folder, plan.seed, seconds_since(start) / plan.steps);
@@ -296,7 +296,7 @@ int expect_same_after_kills(const Settings& settings, const KillPlan& plan) {
   }
   int n_kills = 0;
   for (uint32_t i = 0; i < plan.kills; ++i) {
-    Child child(folder, "killed");
+    TrainChild child(folder, "killed");
     if (!is_small) killer.wait_for(static_cast<Moment>((i + plan.seed) % 3), child);
     const bool was_met = disturb(plan.disturbance, folder, child, i);
     // Each time a little more room: an odd share of a checkpoint.
@@ -305,7 +305,7 @@ int expect_same_after_kills(const Settings& settings, const KillPlan& plan) {
     ++n_kills;
   }
   if (disk) disk->resize(1 << 20);
-  EXPECT_EQ(Child(folder, "killed").wait(), 0) << posix_files().read_text(folder / "err.txt");
+  EXPECT_EQ(TrainChild(folder, "killed").wait(), 0) << posix_files().read_text(folder / "err.txt");
   if (!testing::Test::HasFailure()) expect_same(folder, plan.steps);
   return n_kills;
 }

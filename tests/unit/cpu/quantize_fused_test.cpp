@@ -13,14 +13,14 @@
 namespace octet::cpu {
 namespace {
 
-constexpr RowShape kShape{5, 272};  // four registers side by side, and one left over
+constexpr RowShape kFusedShape{5, 272};  // four registers side by side, and one left over
 
 // Codes of every kind with scales from tiny to large; or the same values in bf16.
 struct Matrix {
   std::vector<uint8_t> codes;
   std::vector<uint16_t> scales, plain;
   explicit Matrix(uint32_t seed)
-      : codes(kShape.rows * kShape.cols), scales(codes.size() / 16), plain(codes.size()) {
+      : codes(kFusedShape.rows * kFusedShape.cols), scales(codes.size() / 16), plain(codes.size()) {
     for (size_t i = 0; i < codes.size(); ++i) {
       codes[i] = static_cast<uint8_t>((i + seed) * 2654435761u >> 13);
       if (i / 272 != 3 && (codes[i] & 0x7F) == 0x7F) codes[i] = 0;  // NaN in one row alone
@@ -39,7 +39,7 @@ struct Matrix {
 };
 
 RowSpan row(int64_t r) {
-  return {r, 0, kShape.cols, kShape.cols};
+  return {r, 0, kFusedShape.cols, kFusedShape.cols};
 }
 
 // The values of a span without the fused reader.
@@ -101,8 +101,8 @@ class quantize_fused : public ::testing::Test {
 };
 
 TEST_F(quantize_fused, reads_groups_as_decoding_and_scaling_do) {
-  for (int64_t r = 0; r < kShape.rows; ++r) {
-    const RowSpan span{r, 32, 240, kShape.cols};
+  for (int64_t r = 0; r < kFusedShape.rows; ++r) {
+    const RowSpan span{r, 32, 240, kFusedShape.cols};
     std::vector<float> got(240);
     ASSERT_TRUE(fused_read(a_.coded(), span, got.data()));
     EXPECT_EQ(bits_of_all(got), bits_of_all(values_of(a_.coded(), span)));
@@ -113,12 +113,12 @@ TEST_F(quantize_fused, gated_equals_its_steps) {
   for (const bool coded : {true, false}) {
     const QuantizedMatrix gate = coded ? a_.coded() : a_.unquantized(),
                           up = coded ? b_.coded() : b_.unquantized();
-    for (int64_t r = 0; r < kShape.rows; ++r) {
+    for (int64_t r = 0; r < kFusedShape.rows; ++r) {
       const auto g = values_of(gate, row(r)), u = values_of(up, row(r));
       std::vector<float> y(g.size());
       activate_span(
           {.x = {g.data(), Dtype::f32}, .up = {u.data(), Dtype::f32}, .y = {y.data(), Dtype::f32}},
-          kShape.cols);
+          kFusedShape.cols);
       const auto fused = [&](const SpanOutput& output) {
         return fused_gated(gate, up, row(r), output);
       };
@@ -128,7 +128,7 @@ TEST_F(quantize_fused, gated_equals_its_steps) {
 }
 
 TEST_F(quantize_fused, gated_backward_equals_its_steps) {
-  for (int64_t r = 0; r < kShape.rows; ++r) {
+  for (int64_t r = 0; r < kFusedShape.rows; ++r) {
     const auto g = values_of(a_.coded(), row(r)), u = values_of(b_.coded(), row(r));
     const In dy{a_.plain.data(), Dtype::bf16};
     std::vector<uint16_t> want[2], got[2];
@@ -140,7 +140,7 @@ TEST_F(quantize_fused, gated_backward_equals_its_steps) {
                             .dy = dy,
                             .dx = {want[0].data(), Dtype::bf16},
                             .dup = {want[1].data(), Dtype::bf16}},
-                           kShape.cols);
+                           kFusedShape.cols);
     ASSERT_TRUE(fused_gated_backward(
         a_.coded(), b_.coded(), row(r),
         {.dy = dy, .dx = {got[0].data(), Dtype::bf16}, .dup = {got[1].data(), Dtype::bf16}}));
@@ -158,14 +158,14 @@ TEST_F(quantize_fused, normalized_equals_its_steps) {
   for (const bool with_bias : {false, true}) {
     NormalizeSpan step{.weight = {weight.data(), Dtype::f32}, .mean = 0.3f, .rstd = 1.7f};
     if (with_bias) step.bias = {bias.data(), Dtype::f32};
-    for (int64_t r = 0; r < kShape.rows; ++r) {
+    for (int64_t r = 0; r < kFusedShape.rows; ++r) {
       for (const QuantizedMatrix& x : {a_.coded(), a_.unquantized()}) {
         const auto values = values_of(x, row(r));
         std::vector<float> y(values.size());
         NormalizeSpan whole = step;
         whole.x = {values.data(), Dtype::f32};
         whole.y = y.data();
-        normalize_span(whole, kShape.cols);
+        normalize_span(whole, kFusedShape.cols);
         const std::string what = std::to_string(r) + (with_bias ? " bias" : "");
         expect_written(
             y, [&](const SpanOutput& output) { return fused_normalize(&x, row(r), step, output); },
