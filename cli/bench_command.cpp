@@ -16,6 +16,7 @@
 #include "bench/optimizer_bench.h"
 #include "bench/rank_links.h"
 #include "bench/rank_steps.h"
+#include "bench/scaling_bench.h"
 #include "bench/step_bench.h"
 #include "cli/backend.h"
 #include "cli/bench_ranks.h"
@@ -97,6 +98,7 @@ class BenchRun {
     }
     if (flags_.what == "decode" || flags_.what == "prefill") add(generation());
     if (flags_.what == "layer") add(bench_layers(machine_, rounds({"model.layers=1"}), ceilings_));
+    if (flags_.what == "scaling") add(scaling());
     if (wants("optimizer")) {
       machine_.log.info("bench: optimizer");
       add(bench_optimizer(machine_, flags_.params));
@@ -197,6 +199,13 @@ class BenchRun {
     return all;
   }
 
+  BenchRows scaling() {
+    machine_.log.info("bench: scaling");
+    const RunConfig run = config("coat", {});
+    const ModelSpec spec = model_from_config(posix_files(), run);
+    return bench_scaling(machine_, program_options(run, spec), spec, flags_.rounds, ceilings_);
+  }
+
   BenchRows generation() {
     BenchRows all;
     for (const std::string& recipe :
@@ -283,11 +292,13 @@ void expect_use(const CLI::App& bench, const BenchFlags& flags) {
       {"--documents", {all, "layer", "step"}},
       {"--texts", {"decode", "prefill"}},
       {"--context", {"decode", "prefill"}},
-      {"--rounds", {all, "layer", "step", "decode", "prefill", "kernels", "optimizer", "links"}},
+      {"--rounds",
+       {all, "layer", "scaling", "step", "decode", "prefill", "kernels", "optimizer", "links"}},
       {"--loss", {"record"}},
       {"--every", {"record"}},
       {"--csv", {"record"}},
-      {"--ceilings", {all, "layer", "step", "decode", "prefill", "kernels", "optimizer"}},
+      {"--ceilings",
+       {all, "layer", "scaling", "step", "decode", "prefill", "kernels", "optimizer"}},
       {"--weights", {"decode", "prefill"}}};
   for (const auto& [flag, of] : uses) {
     if (bench.count(flag) > 0 && std::ranges::find(of, what) == of.end())
@@ -295,7 +306,8 @@ void expect_use(const CLI::App& bench, const BenchFlags& flags) {
                   fmt::join(of, " or "), what);
   }
   const bool is_of_one = flags.what != "links" && flags.ranks == 0;
-  const bool has_recipes = flags.what != "links" && flags.what != "optimizer";
+  const bool has_recipes =
+      flags.what != "links" && flags.what != "optimizer" && flags.what != "scaling";
   expect_flags_read(bench, {{"--over", !is_of_one, "--ranks"},
                             {"--by-kernel", is_of_one, "steps of one rank"},
                             {"--ceilings", is_of_one, "steps of one rank"},
@@ -338,10 +350,11 @@ void add_bench_command(CLI::App& app, GlobalOptions& options) {
       "bench", "measure kernels, steps and the optimizer against this machine's ceilings");
   bench
       ->add_option("what", flags->what,
-                   "layer, step, decode, prefill, kernels, optimizer, links (between ranks), or "
+                   "layer, scaling (quantizing a layer's inputs by just-in-time, group and delayed "
+                   "scales), step, decode, prefill, kernels, optimizer, links (between ranks), or "
                    "record (training to a loss); without: step, kernels and optimizer")
-      ->check(
-          one_of({"layer", "step", "decode", "prefill", "kernels", "optimizer", "links", "record"}))
+      ->check(one_of({"layer", "scaling", "step", "decode", "prefill", "kernels", "optimizer",
+                      "links", "record"}))
       ->type_name("WHAT");
   bench
       ->add_option("config", flags->config,
