@@ -96,9 +96,13 @@ NodeRunner::NodeRunner(const Graph& graph, const Node& node, Device& device, Cat
   bind_available_rows(catalogue,
                       [&] { alone_ = std::make_unique<BoundGraph>(single, device, catalogue); });
   CHECK(alone_->plan.steps.size() == 1);
-  for (const GraphInput& input : single.inputs) {
-    const std::vector<std::byte> bytes = made_up(single.type(input.value));
-    alone_->bound.write_input(input.name, bytes.data(), std::ssize(bytes));
+  write_made_up(alone_->bound, single);
+}
+
+void write_made_up(BoundPlan& bound, const Graph& graph) {
+  for (const GraphInput& input : graph.inputs) {
+    const std::vector<std::byte> bytes = made_up(graph.type(input.value));
+    bound.write_input(input.name, bytes.data(), std::ssize(bytes));
   }
 }
 

@@ -23,6 +23,9 @@ class NodeRunner {
   std::unique_ptr<BoundGraph> alone_;
 };
 
+// Made-up values in all inputs of a small graph, as NodeRunner's.
+void write_made_up(BoundPlan& bound, const Graph& graph);
+
 // "[2048,512] x [512,1408] -> [2048,1408]": the operands' shapes, scalars left out.
 std::string shape_text(const Graph& graph, const Node& node);
 

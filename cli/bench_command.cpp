@@ -16,6 +16,7 @@
 #include "bench/optimizer_bench.h"
 #include "bench/rank_links.h"
 #include "bench/rank_steps.h"
+#include "bench/scaling_bench.h"
 #include "bench/step_bench.h"
 #include "cli/backend.h"
 #include "cli/bench_load.h"
@@ -98,6 +99,7 @@ class BenchRun {
     }
     if (flags_.what == "decode" || flags_.what == "prefill") add(generation());
     if (flags_.what == "layer") add(bench_layers(machine_, rounds({"model.layers=1"}), ceilings_));
+    if (flags_.what == "scaling") add(scaling());
     if (wants("optimizer")) {
       machine_.log.info("bench: optimizer");
       add(bench_optimizer(machine_, flags_.params));
@@ -198,6 +200,13 @@ class BenchRun {
     return all;
   }
 
+  BenchRows scaling() {
+    machine_.log.info("bench: scaling");
+    const RunConfig run = config("coat", {});
+    const ModelSpec spec = model_from_config(posix_files(), run);
+    return bench_scaling(machine_, program_options(run, spec), spec, flags_.rounds, ceilings_);
+  }
+
   BenchRows generation() {
     BenchRows all;
     for (const std::string& recipe :
@@ -285,11 +294,13 @@ void expect_use(const CLI::App& bench, const BenchFlags& flags) {
       {"--texts", {"decode", "prefill"}},
       {"--context", {"decode", "prefill"}},
       {"--rounds",
-       {all, "layer", "step", "decode", "prefill", "kernels", "optimizer", "links", "load"}},
+       {all, "layer", "scaling", "step", "decode", "prefill", "kernels", "optimizer", "links",
+        "load"}},
       {"--loss", {"record"}},
       {"--every", {"record"}},
       {"--csv", {"record"}},
-      {"--ceilings", {all, "layer", "step", "decode", "prefill", "kernels", "optimizer"}},
+      {"--ceilings",
+       {all, "layer", "scaling", "step", "decode", "prefill", "kernels", "optimizer"}},
       {"--weights", {"decode", "prefill"}}};
   for (const auto& [flag, of] : uses) {
     if (bench.count(flag) > 0 && std::ranges::find(of, what) == of.end())
@@ -297,7 +308,8 @@ void expect_use(const CLI::App& bench, const BenchFlags& flags) {
                   fmt::join(of, " or "), what);
   }
   const bool is_of_one = flags.what != "links" && flags.ranks == 0;
-  const bool has_recipes = flags.what != "links" && flags.what != "optimizer";
+  const bool has_recipes =
+      flags.what != "links" && flags.what != "optimizer" && flags.what != "scaling";
   expect_flags_read(bench, {{"--over", !is_of_one, "--ranks"},
                             {"--by-kernel", is_of_one, "steps of one rank"},
                             {"--ceilings", is_of_one, "steps of one rank"},
@@ -341,11 +353,13 @@ void add_bench_command(CLI::App& app, GlobalOptions& options) {
   CLI::App* bench = app.add_subcommand(
       "bench", "measure kernels, steps and the optimizer against this machine's ceilings");
   bench
-      ->add_option("what", flags->what,
-                   "layer, step, decode, prefill, kernels, optimizer, links (between ranks), load, "
-                   "record (training to a loss); without: step, kernels and optimizer")
-      ->check(one_of({"layer", "step", "decode", "prefill", "kernels", "optimizer", "links", "load",
-                      "record"}))
+      ->add_option(
+          "what", flags->what,
+          "layer, scaling (quantizing a layer's inputs by just-in-time, group and delayed "
+          "scales), step, decode, prefill, kernels, optimizer, links (between ranks), load, "
+          "record (training to a loss); without: step, kernels and optimizer")
+      ->check(one_of({"layer", "scaling", "step", "decode", "prefill", "kernels", "optimizer",
+                      "links", "load", "record"}))
       ->type_name("WHAT");
   bench
       ->add_option("config", flags->config,

@@ -57,6 +57,14 @@ DIGITS, PICTURES = ["digit", "number", "numeral"], ["picture", "image", "photo"]
 # By type of question: its forms, and what stands for {x}.
 PHRASES = {"digit": (NAME, DIGITS), "parity": (IS_IT, [f"even {digit}" for digit in DIGITS]), "larger": (COMPARE, DIGITS), "count": (COUNT, DIGITS),
            "class": (NAME, ["thing", "object", "item"]), "animal": (IS_IT, ["animal"])}
+TYPES = list(PHRASES)  # without --types
+DESCRIBE = Forms(["Describe this {picture}.", "Describe what you see.", "Write a caption for the {picture}.", "Tell me what you see in the {picture}.",
+                  "What do you see in this {picture}?", "Say what is in this {picture}.", "Caption this {picture}.", "What is in the {picture}?"],
+                 ["Describe the {picture}.", "Write a caption for this {picture}.", "Tell me what is in this {picture}.", "What do you see in the {picture}?"])
+PHRASES["caption"] = (DESCRIBE, [""])
+CAPTION_WORDS = ["A drawing of the digit", "a small and even number", "a small and odd number", "a large and even number", "a large and odd number",
+                 "A photo of an", "A photo of a", "which is an animal.", "which is no animal.", "Two digits,", "and", "of which the first is larger.",
+                 "of which the second is larger."]
 N_HELD_OUT = 4  # forms of each type
 SPECIAL = ["<image>", "<|im_start|>", "<|im_end|>"]
 
@@ -107,8 +115,25 @@ def put(out, name, pictures, ending):
     return found
 
 
+def caption(digits, things, rng):
+    """A picture of a digit or a thing, or two digits, and a sentence that says what can be seen."""
+    what = rng.choice(["digit", "thing", "digits"])
+    if what == "digit":
+        label, path = rng.choice(digits)
+        return [path], f"A drawing of the digit {WORDS[label]}, a {'small' if label < 5 else 'large'} and {'odd' if label % 2 else 'even'} number."
+    if what == "thing":
+        label, path = rng.choice(things)
+        name = CLASSES[label]
+        return [path], f"A photo of {'an' if name[0] in 'aeiou' else 'a'} {name}, which is {'an' if name in ANIMALS else 'no'} animal."
+    paths, larger = question("larger", digits, things, rng)
+    names = dict((path, WORDS[label]) for label, path in digits)
+    return paths, f"Two digits, {names[paths[0]]} and {names[paths[1]]}, of which the {larger} is larger."
+
+
 def question(kind, digits, things, rng):
     """Pictures, and the answer to a question of this type about them."""
+    if kind == "caption":
+        return caption(digits, things, rng)
     if kind in ("digit", "parity"):
         label, path = rng.choice(digits)
         return [path], (WORDS[label] if kind == "digit" else "yes" if label % 2 == 0 else "no")
@@ -150,18 +175,19 @@ def pieces(text):
     return [piece.replace(" ", "\u0120") for piece in re.findall(r" ?[A-Za-z]+| ?[^\sA-Za-z]+", text)]
 
 
-def merges():
+def merges(kinds):
     """Of byte-pair encoding, until every piece of a question or an answer is a token: the most frequent pair first, then by the alphabet."""
-    texts = [form.format(x=word, picture=picture) for forms, words in PHRASES.values() for form in forms.trained + forms.held_out
-             for word in words for picture in PICTURES]
+    texts = [form.format(x=word, picture=picture) for forms, words in [PHRASES[kind] for kind in dict.fromkeys([*TYPES, *kinds])]
+             for form in forms.trained + forms.held_out for word in words for picture in PICTURES]
+    texts += CAPTION_WORDS + [f"A {name}" for name in WORDS + CLASSES] if "caption" in kinds else []
     texts += CLASSES + WORDS + ["yes", "no", "first", "second", "user", "assistant", "system"]
     return papers_data.bpe_merges({piece: 1 for text in texts for piece in pieces(text)}, sys.maxsize)
 
 
-def tokenizer():
+def tokenizer(kinds):
     """Bytes, written as GPT-2 writes them, the special tokens behind them, and all words of questions and answers."""
     letters = papers_data.byte_letters()
-    pairs = merges()
+    pairs = merges(kinds)
     vocab = {letters[byte]: byte for byte in range(256)}
     for token in [*SPECIAL, *(first + second for first, second in pairs)]:
         vocab[token] = len(vocab)
@@ -185,7 +211,8 @@ def main():
     parser.add_argument("--train", type=int, default=2000, help="pictures of each kind to train on; twice as many conversations")
     parser.add_argument("--test", type=int, default=300, help="held-out pictures of each kind; as many questions, and as many for validation")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--types", nargs="+", choices=list(PHRASES), default=list(PHRASES), help="of questions: all without it")
+    parser.add_argument("--types", nargs="+", choices=list(PHRASES), default=TYPES, help="of questions: all but caption, whose answers are "
+                        "sentences, without it")
     args = parser.parse_args()
     (args.out / "pictures").mkdir(parents=True, exist_ok=True)
     rng, kinds = random.Random(args.seed), list(dict.fromkeys(args.types))
@@ -207,7 +234,7 @@ def main():
     lines(args.out / "train.jsonl", train)
     lines(args.out / "val.jsonl", val)
     lines(args.out / "questions.jsonl", held)
-    (args.out / "tokenizer.json").write_text(json.dumps(tokenizer(), ensure_ascii=False))
+    (args.out / "tokenizer.json").write_text(json.dumps(tokenizer(kinds), ensure_ascii=False))
     answers = [row["answer"] for row in held]
     most = max(set(answers), key=answers.count)
     by_kind = sum(max(group.count(a) for a in set(group)) for group in ([r["answer"] for r in held if r["type"] == k] for k in kinds) if group)

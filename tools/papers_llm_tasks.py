@@ -99,6 +99,14 @@ def plan_layer(bench, entry, seed):
         yield recipe, "units", kept[len(kept) // 2] / found["u_bytes"], None, len(kept)
 
 
+def bench_scaling(bench, entry, seed):
+    sizes = LLM_BUDGETS[bench.budget]["scaling"]
+    sets = [f"--set=train.batch={sizes['batch']}", *(f"--set=model.{key}={sizes[key]}" for key in ("seq", "hidden", "ffn"))]
+    rows = {row["name"]: row["value"] for row in json.loads(bench.run("bench", "scaling", "--json", "--rounds", 20, *sets))}
+    for source in (entry.baseline, *entry.variants):
+        yield source, "ms", rows[f"scaling layer {source}"], None, sizes["batch"] * sizes["seq"]
+
+
 def plan_memory(bench, entry, seed):
     gib = 1 << 30
     for recipe in (entry.baseline, *entry.variants):
@@ -126,4 +134,4 @@ def train_scalify(bench, entry, seed):
         yield from train_figures(variant, out)
 
 
-LLM_TASKS = {task.__name__: task for task in (train_llm, ptq_llm, study_states, plan_layer, plan_memory, train_scalify)}
+LLM_TASKS = {task.__name__: task for task in (train_llm, ptq_llm, study_states, plan_layer, bench_scaling, plan_memory, train_scalify)}

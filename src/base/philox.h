@@ -91,4 +91,10 @@ struct RandomStream {
   }
 };
 
+// The stream of this name whose other keys are in memory: seed, step and micro-batch; nullptr: 0.
+OCTET_HOST_DEVICE inline RandomStream drawn_stream(int64_t name, const uint32_t* draw) {
+  const auto of = static_cast<uint64_t>(name);
+  return draw == nullptr ? RandomStream{of} : RandomStream{of, draw[0], draw[1], draw[2]};
+}
+
 }  // namespace octet

@@ -56,7 +56,7 @@ std::vector<std::string> activation_names() {
 }
 
 std::vector<std::string> gradient_rounding_names() {
-  return {"near", "rne", "hr"};
+  return {"near", "rne", "hr", "sr"};
 }
 
 std::vector<std::string> boolean_names() {

@@ -95,8 +95,9 @@ constexpr ConfigRow kRecipeRows[] = {
      "these unquantized, or as stored, which runs begun before had and resume with"},
     {"recipe.gradient_rounding", same, OCTET_CHOICE(recipe.gradient_rounding),
      one_of(gradient_rounding_names), "",
-     "of quantized gradients: to nearest, or in HiFloat8 to nearest with ties to even (rne) in the "
-     "place of ties away, or its hybrid with stochastic rounding (hr)"},
+     "of quantized gradients: to nearest; in HiFloat8 to nearest with ties to even (rne) in the "
+     "place of ties away, or its hybrid with stochastic rounding (hr); stochastic (sr) in every "
+     "format with one scale a tensor"},
     {"recipe.block_scale", named, OCTET_CHOICE(recipe.block_scale), one_of(names_of<BlockScale>),
      "",
      "scales of operands in blocks: the largest magnitude becomes the largest code, in f32, or the "

@@ -64,10 +64,8 @@ PictureRowsOptions picture_options(const ModelSpec& spec, const ImagesConfig& im
   }
   options.transforms.channels = spec.channels;
   options.transforms.size = spec.image_size;
-  if (images.size == 0 || images.size >= spec.image_size) return options;
-  throw Error(ErrorCode::invalid_argument,
-              "data.images.size: expected at least the model's {} pixels, got {}", spec.image_size,
-              images.size);
+  check_transforms(options.transforms);
+  return options;
 }
 
 std::string with_marks(const std::string& text, const std::string& mark, size_t n_pictures) {

@@ -83,16 +83,21 @@ struct GeluAttrs {
 // Quantizers: the magnitude that amax is mapped to, and by which rule; the type of the result says
 // the rest. source: the type whose bits hybrid rounding (hr) draws from. limit: of a tensor
 // with a given scale; where |x / scale| is above it the code is NaN, which GEMMs carry on, where a
-// saturated one would hide what happened; 0: no limit.
+// saturated one would hide what happened; 0: no limit. stream: of stochastic rounding (sr), the
+// name of its words, which are counted by element; the op's operand `draw` has the rest of their
+// key.
 struct QuantizeAttrs {
   double target = 448;
   ScaleRule rule = ScaleRule::linear;
   Rounding rounding = Rounding::near;
   Dtype source = Dtype::f32;
   double limit = 0;
+  int64_t stream = 0;
   OCTET_ATTRS(QuantizeAttrs) {
     f("target", s.target), f("rule", s.rule), f("rounding", s.rounding), f("source", s.source);
-    if (!std::is_const_v<Self> || s.limit != 0) f("limit", s.limit);  // printed where there is one
+    // Printed where there is one.
+    if (!std::is_const_v<Self> || s.limit != 0) f("limit", s.limit);
+    if (!std::is_const_v<Self> || s.stream != 0) f("stream", s.stream);
   }
   // The scaling that kernels know which quantize as they store.
   bool has_default_scaling() const {

@@ -204,11 +204,11 @@ TrainEngine::BegunStep TrainEngine::begin_step(const MicroBatches& batches,
     BoundPlan& micro = function({name, size_of(batch), kind});
     if (group_ != nullptr) begun.rows = hash_of_rows(begun.rows, batch);
     std::vector<InputBytes> more = step_scalars(program_->options(), batches.items);
-    add_dropout(micro.plan().graph, program_->options(),
-                {.seed = program_->options().optim.seed,
-                 .step = scalars.attempt,
-                 .micro_batch = static_cast<uint32_t>(i * n_ranks + rank)},
-                more);
+    const RandomStream random{.seed = program_->options().optim.seed,
+                              .step = scalars.attempt,
+                              .micro_batch = static_cast<uint32_t>(i * n_ranks + rank)};
+    add_dropout(micro.plan().graph, program_->options(), random, more);
+    add_rounding_draw(micro.plan().graph, random, more);
     upload(micro, batch, more);
     if (is_one) {
       begun.last = &micro;

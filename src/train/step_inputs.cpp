@@ -1,6 +1,10 @@
 #include "train/step_inputs.h"
 
+#include <array>
+#include <span>
+
 #include "infer/tensor_streams.h"
+#include "passes/precision/quantized_operands.h"
 
 namespace octet {
 namespace {
@@ -38,6 +42,14 @@ void add_dropout(const Graph& graph, const ProgramOptions& options, const Random
       mask[i] = static_cast<double>(random.uniform(i)) < share ? 0.0f : kept;
     inputs.push_back({input.name, encode_weights(mask, type.dtype)});
   }
+}
+
+void add_rounding_draw(const Graph& graph, const RandomStream& step,
+                       std::vector<InputBytes>& inputs) {
+  if (graph.find_input(kRoundingDraw) == nullptr) return;
+  const std::array<uint32_t, 3> draw = {step.seed, step.step, step.micro_batch};
+  const auto bytes = std::as_bytes(std::span(draw));
+  inputs.push_back({std::string(kRoundingDraw), {bytes.begin(), bytes.end()}});
 }
 
 }  // namespace octet

@@ -20,4 +20,9 @@ std::vector<InputBytes> step_scalars(const ProgramOptions& options, const ItemCo
 void add_dropout(const Graph& graph, const ProgramOptions& options, const RandomStream& step,
                  std::vector<InputBytes>& inputs);
 
+// Where the graph rounds gradients stochastically: what their words are drawn by, beside a name
+// and an element (kRoundingDraw).
+void add_rounding_draw(const Graph& graph, const RandomStream& step,
+                       std::vector<InputBytes>& inputs);
+
 }  // namespace octet

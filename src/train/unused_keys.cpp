@@ -150,10 +150,12 @@ constexpr Need kNeeds[] = {
     {"recipe.forward_reads", "recipe.activations in eight bits", saves_codes},
     {"recipe.saved_attention", "recipe.activations in eight bits", saves_codes},
     {"recipe.activation_group", "recipe.activations in eight bits", saves_codes},
-    {"recipe.gradient_rounding", "gradients in HiFloat8",
+    {"recipe.gradient_rounding", "gradients with one scale a tensor, for rne and hr in HiFloat8",
      [](const Facts& f) {
-       return std::ranges::any_of(
-           f.gradients, [](const OperandFormat& format) { return format.dtype == Dtype::hif8; });
+       const Rounding rounding = f.config.recipe.gradient_rounding;
+       return std::ranges::any_of(f.gradients, [&](const OperandFormat& format) {
+         return is_tensor(format) && (rounding == Rounding::sr || format.dtype == Dtype::hif8);
+       });
      }},
     {"recipe.block_scale", "operands with scales of rows or blocks in f32",
      [](const Facts& f) { return f.any_format(is_f32_block); }},

@@ -168,10 +168,15 @@ def held_out_forms_of_questions_have_words_that_are_trained(folder):
     assert held_out and held_out <= words, held_out - words
     # Types share their forms: without what stands for {x} nothing says which it is.
     assert questions.PHRASES["digit"][0] == questions.PHRASES["class"][0] and questions.PHRASES["parity"][0] == questions.PHRASES["animal"][0]
-    vocab = questions.tokenizer()["model"]["vocab"]
+    vocab = questions.tokenizer(questions.PHRASES)["model"]["vocab"]
     assert sorted(vocab.values()) == list(range(len(vocab))) and len(vocab) <= 512 and vocab["<image>"] == 256
     for text in ("Which numeral is in the photo?", "Does the first or the second image show the larger digit?", "automobile", "zero"):
         assert all(piece in vocab for piece in questions.pieces(text)), text
+    assert len(questions.tokenizer(questions.TYPES)["model"]["vocab"]) < len(vocab) and "caption" not in questions.TYPES
+    rng = random.Random(1)
+    for _ in range(50):  # each word of a caption is a token
+        paths, text = questions.caption([(i, f"{i}.png") for i in range(10)], [(i, f"{i}.jpg") for i in range(10)], rng)
+        assert 1 <= len(paths) <= 2 and all(piece in vocab for piece in questions.pieces(text)), text
     path = folder / "questions.jsonl"
     path.write_text("".join(json.dumps({"type": kind, "answer": answer}) + "\n" for kind, answer in (("a", "x"), ("a", "x"), ("a", "y"), ("b", "z"))))
     assert papers_vlm.majority(path) == 0.75

@@ -179,6 +179,20 @@ void add_rounded(Cases& all) {
     put_typed(all, "quantize_both" + name, OpCode::quantize_both, q,
               {tensor({7, 33}, Fill::wide), scalar(0.25)}, {Dtype::hif8});
   }
+  // Ragged rows, whose words begin anywhere in a block of four.
+  OperandCase draw = integers({3}, Fill::ids, 1000);
+  draw.type.dtype = Dtype::u32;
+  for (const Dtype dtype : {Dtype::hif8, Dtype::e5m2}) {
+    const QuantizeAttrs drawn{.target = 224, .rounding = Rounding::sr, .stream = 77};
+    const std::string name = fmt::format("_stochastic_{}", dtype_name(dtype));
+    put_typed(all, "quantize" + name, OpCode::quantize, drawn,
+              {tensor({7, 33}, Fill::wide), scalar(0.25), draw}, {dtype});
+    put_typed(all, "quantize_both" + name, OpCode::quantize_both, drawn,
+              {tensor({7, 33}, Fill::wide), scalar(0.25), draw}, {dtype});
+    put_typed(all, "quantize_transposed" + name, OpCode::quantize, drawn,
+              {tensor({130, 64}, Fill::wide), scalar(0.25), draw},
+              {ResultType(dtype).transposed(16)});
+  }
   const QuantizeAttrs even{.target = 224, .rounding = Rounding::rne};
   put_typed(all, "quantize_even", OpCode::quantize, even,
             {tensor({7, 33}, Fill::wide), scalar(0.25)}, {Dtype::hif8});

@@ -22,35 +22,22 @@ bool is_label(const InputSpec& input) {
   return input.per == Per::row && input.type == HostType::i32 && input.n_inner() == 1;
 }
 
-// Sets channels and size: n = C S^2, which is no square for C = 3.
+// Sets channels and size, of [C, S, S] or of one extent C S^2, which is no square for C = 3.
 void fit_to_pixels(const InputSpec& pixels, ImageTransforms& transforms) {
   for (const int64_t channels : {1, 3}) {
+    if (pixels.inner.size() == 3 && pixels.inner.front() != channels) continue;
     const int64_t n = pixels.n_inner() / channels;
     const auto size = static_cast<int64_t>(std::llround(std::sqrt(static_cast<double>(n))));
     if (size < 1 || channels * size * size != pixels.n_inner()) continue;
+    if (pixels.inner.size() == 3 && pixels.inner.back() != size) continue;
     transforms.channels = channels;
     transforms.size = size;
     return;
   }
   throw Error(ErrorCode::bad_data,
-              "[images] expected '{}' of a square picture of 1 or 3 channels, got {} elements",
-              pixels.name, pixels.n_inner());
-}
-
-void check_transforms(const ImageTransforms& how) {
-  if (how.resize != 0 && how.resize < how.size) {
-    throw Error(ErrorCode::invalid_argument,
-                "data.images.size: expected at least the model's {} pixels, got {}", how.size,
-                how.resize);
-  }
-  const auto check = [&](const char* key, const std::vector<float>& values) {
-    if (values.size() == 1 || std::ssize(values) == how.channels) return;
-    throw Error(ErrorCode::invalid_argument,
-                "data.images.{}: expected 1 number, or one for each of {} channels, got {}", key,
-                how.channels, values.size());
-  };
-  check("mean", how.mean);
-  check("std", how.std_dev);
+              "[images] expected '{}' of a square picture of 1 or 3 channels, got {}", pixels.name,
+              pixels.inner.size() == 3 ? fmt::format("[{}]", fmt::join(pixels.inner, ", "))
+                                       : fmt::format("{} elements", pixels.n_inner()));
 }
 
 class ImageRows : public RowSource {

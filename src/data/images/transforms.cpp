@@ -192,6 +192,27 @@ ImageBox with_shorter_side(int64_t height, int64_t width, int64_t size) {
                          : ImageBox{.height = other, .width = size};
 }
 
+void check_transforms(const ImageTransforms& how) {
+  if (how.channels != 1 && how.channels != 3) {
+    throw Error(ErrorCode::invalid_argument,
+                "model.channels: expected 1 or 3 of a model that reads pictures, got {}",
+                how.channels);
+  }
+  if (how.resize != 0 && how.resize < how.size) {
+    throw Error(ErrorCode::invalid_argument,
+                "data.images.size: expected at least the model's {} pixels, got {}", how.size,
+                how.resize);
+  }
+  const auto check = [&](const char* key, const std::vector<float>& values) {
+    if (values.size() == 1 || std::ssize(values) == how.channels) return;
+    throw Error(ErrorCode::invalid_argument,
+                "data.images.{}: expected 1 number, or one for each of {} channels, got {}", key,
+                how.channels, values.size());
+  };
+  check("mean", how.mean);
+  check("std", how.std_dev);
+}
+
 void normalize(const Image& image, std::span<const float> mean, std::span<const float> std_dev,
                std::span<float> out) {
   constexpr int kLevels = 256;

@@ -67,6 +67,10 @@ struct ImageTransforms {
   std::vector<float> mean{0.5f}, std_dev{0.5f};  // of pixels in [0, 1]; one value, or one a channel
 };
 
+// Throws Error{invalid_argument} unless pictures have such channels and `resize` and the numbers
+// fit what comes out.
+void check_transforms(const ImageTransforms& how);
+
 // The rectangle of height x width pixels whose upper left corner is (top, left); what lies outside
 // of the picture is black.
 Image crop(const Image& image, int64_t top, int64_t left, int64_t height, int64_t width);

@@ -11,6 +11,7 @@ namespace octet::ops {
 namespace {
 
 const TensorType kFlag{Dtype::boolean, {}};
+const TensorType kDrawType{Dtype::u32, {3}};
 
 // The history is shifted where it lies.
 constexpr InplacePair kInplaceHistory[] = {{.result = 1, .operand = 1}};
@@ -19,8 +20,19 @@ constexpr ScalePlace kScaleOfQ[] = {{Dequantize::q, Dequantize::scale}};
 
 void need_attrs(std::string_view op, const QuantizeAttrs& attrs, Dtype dtype) {
   if (!(attrs.limit >= 0)) fail(op, "limit must be at least 0, got {}", attrs.limit);
-  if (!rounding_supported(dtype, attrs.rounding) || attrs.rounding == Rounding::sr)
+  if (!rounding_supported(dtype, attrs.rounding))
     fail(op, "{} cannot be rounded by {}", dtype_name(dtype), rounding_name(attrs.rounding));
+}
+
+// Stochastic rounding has words to draw from, and no other rounding has.
+void need_draw(std::string_view op, const QuantizeAttrs& attrs, Types in) {
+  constexpr SlotId kDraw = Quantize::draw;
+  const bool is_given = in.size() > kDraw;
+  if (is_given != (attrs.rounding == Rounding::sr))
+    fail(op, "draw is an operand of rounding sr alone, got {} with {}", is_given ? "one" : "none",
+         rounding_name(attrs.rounding));
+  if (is_given && in[kDraw] != kDrawType)
+    fail(op, "draw must be {}, got {}", to_string(kDrawType), to_string(in[kDraw]));
 }
 
 // By row, or in 1xG, Gx1 or BxB.
@@ -28,6 +40,7 @@ TensorType in_blocks(std::string_view op, const QuantizeAttrs& attrs, const Resu
                      const Shape& shape) {
   using Kind = Granularity::Kind;
   need_attrs(op, attrs, said.dtype);
+  if (attrs.rounding == Rounding::sr) fail(op, "groups and blocks have no rounding sr");
   const Granularity& by = said.granularity;
   TensorType type{.dtype = said.dtype, .shape = shape, .granularity = by};
   if (by.kind != Kind::row && by.kind != Kind::group && by.kind != Kind::column_group &&
@@ -86,6 +99,7 @@ Results infer_quantize(const Attrs& attrs, Types in, Said said) {
   const auto& q = std::get<QuantizeAttrs>(attrs);
   need_float("quantize", "x", in[0]);
   need_float("quantize", "scale", in[1], {});
+  need_draw("quantize", q, in);
   return {one_scale("quantize", q, said_of("quantize", said, Quantize::q), in[0].shape)};
 }
 
@@ -94,6 +108,7 @@ Results infer_quantize_both(const Attrs& attrs, Types in, Said said) {
   const auto& q = std::get<QuantizeAttrs>(attrs);
   need_float(kName, "x", in[0]);
   need_float(kName, "scale", in[1], {});
+  need_draw(kName, q, in);
   Results codes;
   for (const SlotId slot : {QuantizeBoth::q, QuantizeBoth::q_transposed})
     codes.push_back(one_scale(kName, q, said_of(kName, said, slot), in[0].shape));

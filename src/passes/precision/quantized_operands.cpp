@@ -1,5 +1,9 @@
 #include "passes/precision/quantized_operands.h"
 
+#include <fmt/format.h>
+#include <algorithm>
+
+#include "base/philox.h"
 #include "formats/codec.h"
 
 namespace octet {
@@ -23,6 +27,13 @@ ResultType block_type(const LinearOperand& operand, int64_t n_rows) {
   if (operand.axis == 0 && by.kind == row) by = {column_group, n_rows, by.scale};
   if (operand.axis == 0 && by.kind == group && by.size > 1) by.kind = column_group;
   return {format.dtype, by};
+}
+
+// Of the words that round a gradient: by its linear, each of those that share a scale its own.
+int64_t stream_of(const LinearOperand& operand) {
+  const ValueIds& gradients = operand.group.gradients;
+  const auto place = std::ranges::find(gradients, operand.value) - gradients.begin();
+  return static_cast<int64_t>(name_hash(fmt::format("{}.{}", operand.site(), place)));
 }
 
 // Tokens are padded, where they are the reduction: both factors of wgrad. Weights are as long as
@@ -76,9 +87,21 @@ QuantizeAttrs QuantizedOperands::attrs(const LinearOperand& operand) const {
       operand.kind == Kind::dy && !is_nearest && rounding_supported(format.dtype, rounding);
   if (!is_rounded) return attrs;
   attrs.rounding = rounding;
+  if (rounding == Rounding::sr) attrs.stream = stream_of(operand);
   // Times a scale that is no power of two, all bits of the product are drawn from.
   if (scales_.are_powers()) attrs.source = rewriter_.from().type(operand.value).dtype;
   return attrs;
+}
+
+ValueIds QuantizedOperands::operands(const LinearOperand& operand, const QuantizeAttrs& attrs,
+                                     ValueId scale) {
+  ValueIds read{rewriter_.map(operand.value), scale};
+  if (attrs.rounding != Rounding::sr) return read;
+  const GraphInput* draw = b_.graph().find_input(kRoundingDraw);
+  read.push_back(draw != nullptr ? draw->value
+                                 : b_.input(InputKind::batch, std::string(kRoundingDraw),
+                                            {.dtype = Dtype::u32, .shape = {3}}));
+  return read;
 }
 
 QuantizedOperand QuantizedOperands::with_one_scale(const LinearOperand& operand,
@@ -93,12 +116,13 @@ QuantizedOperand QuantizedOperands::with_one_scale(const LinearOperand& operand,
     }
     if (kept_.keeps_codes(group)) return {kept_.codes(value, attrs(operand), type, scale), scale};
   }
-  const ValueIds read{rewriter_.map(value), scale};
+  const QuantizeAttrs how = attrs(operand);
+  const ValueIds read = operands(operand, how, scale);
   const bool keeps_x = kind == Kind::x && !group.formats.backward_x && kept_.keeps_x(format);
   if (!is_k_major(group, GemmRole::wgrad) || !(kind == Kind::dy || keeps_x))
-    return {b_.emit_typed(OpCode::quantize, attrs(operand), read, {type})[0], scale};
+    return {b_.emit_typed(OpCode::quantize, how, read, {type})[0], scale};
   const ResultTypes types{format.dtype, transposed_type(operand)};
-  const auto codes = b_.emit_typed(OpCode::quantize_both, attrs(operand), read, types);
+  const auto codes = b_.emit_typed(OpCode::quantize_both, how, read, types);
   for (const SlotId layout : {QuantizeBoth::q, QuantizeBoth::q_transposed})
     made_[key(operand, types[layout])] = {codes[layout], scale};
   return made_[key(operand, type)];

@@ -10,14 +10,19 @@
 // and groups run along the axis that the GEMM reduces, so that wgrad's are groups of tokens: from
 // the tensor itself, of x where scales are BF16 powers of two from the dequantized groups of the
 // forward GEMM.
+// Gradients that are rounded stochastically draw from the batch input kRoundingDraw.
 #pragma once
 
 #include <map>
+#include <string_view>
 #include <tuple>
 
 #include "passes/precision/operand_scales.h"
 
 namespace octet {
+
+// u32[3]: seed, attempted step and micro-batch (Quantize::draw), in functions that draw.
+inline constexpr std::string_view kRoundingDraw = "rounding_draw";
 
 struct QuantizerOptions {
   bool k_major = true;  // false: the products read factors that lie either way
@@ -46,6 +51,8 @@ class QuantizedOperands {
 
   bool is_k_major(const LinearGroup& group, GemmRole role) const;
   QuantizeAttrs attrs(const LinearOperand& operand) const;
+  // x and scale, and what a rounding by these attributes draws from.
+  ValueIds operands(const LinearOperand& operand, const QuantizeAttrs& attrs, ValueId scale);
   QuantizedOperand with_one_scale(const LinearOperand& operand, const ResultType& type);
   QuantizedOperand in_blocks(const LinearOperand& operand, const ResultType& type);
 

@@ -44,7 +44,7 @@ struct RecipeOptions {
   bool k_major = true;                // products of codes want both factors K-major
   bool detects_overflow = false;      // saturated gradients refuse the step (quantize_linears.h)
   std::optional<Dtype> compute = {};  // of recipes that compute in BF16: that, or FP16
-  Rounding gradient_rounding = Rounding::near;  // of quantized gradients: near; HiFloat8's rne, hr
+  Rounding gradient_rounding = Rounding::near;  // of gradients' codes: near, sr; HiFloat8's rne, hr
   BlockScale block_scale = BlockScale::max;     // of blocks, but of E8M0 scales
   ScaleRule mx_rule = ScaleRule::power_ceil;    // of E8M0 scales: that, or mx_floor
   std::optional<Accumulation> accumulation = {};  // of the GEMMs of codes

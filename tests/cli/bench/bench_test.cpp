@@ -46,6 +46,22 @@ void expect_all_keys(const json& rows) {
   }
 }
 
+TEST(Bench, scaling_times_three_sources_of_each_operands_scale) {
+  const ScratchFolder folder;
+  const json rows = bench_rows(folder, "scaling");
+  expect_all_keys(rows);
+  for (const std::string of :
+       {"attention input", "attention output", "mlp input", "mlp product", "layer"}) {
+    for (const std::string source : {"just-in-time", "group", "delayed"}) {
+      const json& row = row_named(rows, "scaling " + of + " " + source);
+      EXPECT_EQ(row.at("unit"), "ms");
+      EXPECT_EQ(row.at("baseline"), "just-in-time");
+      EXPECT_GT(row.at("value"), 0);
+      EXPECT_GT(row.at("floor"), 0);
+    }
+  }
+}
+
 TEST(Bench, steps_have_speed_work_time_and_reference_rows_against_bf16) {
   const ScratchFolder folder;
   const json rows = bench_rows(folder, "step --recipes bf16,fp32 --by-kernel");

@@ -125,6 +125,9 @@ INSTANTIATE_TEST_SUITE_P(
                     std::vector<std::string>{"recipe={base: hif8, compute: fp16, scaling: periodic,"
                                              " loss_scaling: adaptive, gradient_rounding: hr}",
                                              "train.accumulate=2"},
+                    std::vector<std::string>{"recipe={base: hif8, gradient_rounding: sr}",
+                                             "train.accumulate=2"},
+                    std::vector<std::string>{"recipe={base: fp8_linear, gradient_rounding: sr}"},
                     std::vector<std::string>{"recipe={base: hif8, scaling: none, activations: hif8,"
                                              " loss_scaling: global, loss_scale: 65536}",
                                              "optim.state_m=hif8+x"},

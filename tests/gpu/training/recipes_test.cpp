@@ -38,6 +38,7 @@ const RecipeRun kRuns[] = {
     {"coat_e5m2", "recipe.base=coat optim.state_m=e5m2+x optim.state_v=e5m2+x", kNarrow},
     {"hif8", "recipe.base=hif8", kNarrow},
     {"hif8_hybrid", "recipe.base=hif8 recipe.gradient_rounding=hr", kNarrow},
+    {"hif8_stochastic", "recipe.base=hif8 recipe.gradient_rounding=sr", kNarrow},
     {"hif8_fp16_periodic",
      "recipe.base=hif8 recipe.compute=fp16 recipe.scaling=periodic recipe.loss_scaling=adaptive "
      "recipe.loss_scale=65536 recipe.activations=hif8",

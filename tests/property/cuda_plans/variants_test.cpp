@@ -63,6 +63,7 @@ const Sets kVariants[] = {
     {"recipe.activations=wide"},
     {"recipe.gradient_rounding=hr"},
     {"recipe.gradient_rounding=rne"},
+    {"recipe.gradient_rounding=sr"},
     {"recipe.activation_scale=tensor"},
     {"recipe.mx_scale=floor"},
     {"recipe.tf32=true"},

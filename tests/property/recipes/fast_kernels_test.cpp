@@ -30,6 +30,7 @@ const std::vector<std::vector<std::string>> kChoices = {
     {"recipe.activation_scale=tensor"},
     {"recipe.gradient_rounding=hr"},
     {"recipe.gradient_rounding=rne"},
+    {"recipe.gradient_rounding=sr"},
     {"recipe.mx_scale=floor"},
     {"recipe.rescale=norms"},
     {"recipe.rescale=norms_and_gradients"},

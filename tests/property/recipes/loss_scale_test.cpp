@@ -7,9 +7,11 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <map>
 
 #include "backends/cpu/reference/reference.h"
 #include "passes/precision/linear_groups.h"
+#include "passes/precision/quantized_operands.h"
 #include "plan/report.h"
 #include "property/recipes/tiny_training.h"
 
@@ -247,7 +249,7 @@ TEST(LossScale, what_saturates_is_an_overflow) {
 
 TEST(LossScale, hifloat8_trains_in_fp16_with_every_scaling_and_rounding) {
   for (const Scaling scaling : {Scaling::none, Scaling::periodic, Scaling::current}) {
-    for (const Rounding rounding : {Rounding::near, Rounding::rne, Rounding::hr}) {
+    for (const Rounding rounding : {Rounding::near, Rounding::rne, Rounding::hr, Rounding::sr}) {
       ProgramOptions program = options("hif8", adaptive(0x1p14));
       program.optim.master = Master::fp32;
       program.recipe_options.compute = Dtype::fp16;
@@ -258,6 +260,46 @@ TEST(LossScale, hifloat8_trains_in_fp16_with_every_scaling_and_rounding) {
           << enum_name(scaling) << " " << rounding_name(rounding);
     }
   }
+}
+
+ProgramOptions stochastic() {
+  ProgramOptions program = options("hif8", {});
+  program.recipe_options.gradient_rounding = Rounding::sr;
+  return program;
+}
+
+TEST(StochasticGradients, each_linear_draws_words_of_its_own) {
+  Program program(stochastic(), *tiny::backend().catalogue);
+  const Graph& graph = program.plan(function::step).graph;
+  const GraphInput* draw = graph.find_input(kRoundingDraw);
+  ASSERT_NE(draw, nullptr);
+  std::map<int64_t, ValueId> drawn;  // by stream
+  for (const Node& node : graph.nodes) {
+    const auto* q = std::get_if<QuantizeAttrs>(&node.attrs);
+    if (q == nullptr || q->rounding != Rounding::sr) continue;
+    EXPECT_EQ(node.in(Quantize::draw), draw->value);
+    const ValueId x = node.in(Quantize::x);
+    EXPECT_EQ(drawn.emplace(q->stream, x).first->second, x) << node.tag.origin;
+  }
+  EXPECT_EQ(std::ssize(drawn), 7 * 2);
+}
+
+TEST(StochasticGradients, a_steps_number_and_the_seed_choose_the_words) {
+  const auto norm = [](uint32_t attempt, uint32_t seed) {
+    ProgramOptions program = stochastic();
+    program.optim.seed = seed;
+    TrainEngine engine(program, *tiny::backend().device, *tiny::backend().catalogue);
+    tiny::start(engine);
+    const Batch batch = tiny::batch(program.train, 0);
+    StepScalars scalars = tiny::scalars(0);
+    scalars.attempt = attempt;
+    return engine.step({&batch, 1}, scalars).grad_norm;
+  };
+  const float first = norm(1, 1);
+  EXPECT_EQ(norm(1, 1), first);
+  EXPECT_NE(norm(2, 1), first);
+  EXPECT_NE(norm(1, 2), first);
+  EXPECT_NEAR(norm(2, 1), first, 0.02f * first);
 }
 
 ProgramOptions periodic(LossScalePolicy policy = {}) {

@@ -65,6 +65,23 @@ TEST(ImageRows, the_model_decides_channels_and_size) {
             "[images] expected 'pixels' of a square picture of 1 or 3 channels, got 6 elements");
 }
 
+// Four channels of one pixel are no gray picture of four pixels, nor are twelve three of four.
+TEST(ImageRows, channels_that_no_picture_has_are_refused) {
+  for (const std::vector<int64_t>& inner : {std::vector<int64_t>{4, 1, 1}, {12, 1, 1}, {1, 2, 8}}) {
+    std::vector<InputSpec> brought = inputs(4);
+    brought[0].inner = inner;
+    EXPECT_EQ(error_of([&] { image_rows(std::make_shared<Plain>(2), brought, kBytes); }),
+              fmt::format("[images] expected 'pixels' of a square picture of 1 or 3 channels, got "
+                          "[{}]",
+                          fmt::join(inner, ", ")));
+  }
+  std::vector<InputSpec> color = inputs(3);
+  color[0].inner = {3, 5, 5};
+  const auto rows =
+      image_rows(std::make_shared<Plain>(2, std::vector<int64_t>{}, 3), color, kBytes);
+  EXPECT_EQ(SampleEval(rows, {.seq = 1}).at(0, 1).reals("pixels").size(), 75u);
+}
+
 TEST(ImageRows, a_damaged_picture_gives_its_place_to_the_next_with_one_warning) {
   std::vector<std::string> warnings;
   const auto rows =

@@ -62,6 +62,17 @@ INSTANTIATE_TEST_SUITE_P(Recipes, TrainsOnPictures,
                          testing::Values("bf16", "fp8_linear", "coat", "hif8",
                                          "{base: coat, override: {\"vision.*\": bf16}}"));
 
+TEST_F(PictureTextsTest, channels_and_numbers_that_no_picture_has_are_errors) {
+  constexpr std::pair<const char*, const char*> kCases[] = {
+      {"model.channels=4", "model.channels: expected 1 or 3 of a model that reads pictures, got 4"},
+      {"data.images.mean=[0.1, 0.2]",
+       "data.images.mean: expected 1 number, or one for each of 3 channels, got 2"},
+      {"data.images.std=[0.1, 0.2, 0.3, 0.4]",
+       "data.images.std: expected 1 number, or one for each of 3 channels, got 4"}};
+  for (const auto& [set, error] : kCases)
+    EXPECT_EQ(error_of([&] { PictureRun(llava_config_of(folder_, "bf16", {set})); }), error);
+}
+
 TEST_F(PictureTextsTest, read_the_same_rows_and_pixels_for_the_same_place) {
   PictureRun a(llava_config_of(folder_, "bf16")), b(llava_config_of(folder_, "bf16"));
   EXPECT_EQ(a.losses(4), b.losses(4));

@@ -38,6 +38,7 @@ TEST(UnusedKeys, are_those_that_lack_what_they_are_for) {
       {"recipe.scaling=delayed", {"recipe.base=fp8_linear"}},
       {"recipe.weight_copy=per_use", {"recipe.base=fp8_linear"}},
       {"recipe.gradient_rounding=hr", {"recipe.base=hif8"}},
+      {"recipe.gradient_rounding=sr", {"recipe.base=fp8_linear"}},
       {"recipe.block_scale=power", {"recipe.base=fp8_block"}},
       {"recipe.mx_scale=floor", {"recipe.base=mxfp8"}},
       {"recipe.forward_reads=stored", {"recipe.base=coat"}},
@@ -102,6 +103,12 @@ TEST(UnusedKeys, are_those_that_lack_what_they_are_for) {
   EXPECT_THAT(unused({"recipe.override={'*.q_proj': hif8}", "recipe.gradient_rounding=hr",
                       "recipe.base=fp8_linear"}),
               IsEmpty());
+  // Gradients in blocks are rounded to nearest.
+  for (const char* rounding : {"recipe.gradient_rounding=hr", "recipe.gradient_rounding=sr"}) {
+    EXPECT_THAT(unused({"recipe.base=fp8_linear", rounding,
+                        "recipe.override={'*': {x: hif8/1x64, w: hif8/32x32, dy: hif8/1x16}}"}),
+                ElementsAre("recipe.gradient_rounding"));
+  }
 }
 
 TEST(UnusedKeys, of_validation_need_some) {

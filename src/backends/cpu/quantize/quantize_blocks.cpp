@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "backends/cpu/codec/codec.h"
+#include "base/philox.h"
 #include "formats/bf16.h"
 #include "formats/full_int8.h"
 #include "formats/quantize.h"
@@ -175,11 +176,11 @@ void dequantize_blocks(const QuantizedBlocks& x, RowShape shape, Out y, ThreadPo
   });
 }
 
-void quantize_rounded(In x, const QuantizeAttrs& attrs, const TensorCodes& out, RowShape shape,
-                      ThreadPool& pool) {
+void quantize_rounded(In x, const QuantizeAttrs& attrs, const uint32_t* draw,
+                      const TensorCodes& out, RowShape shape, ThreadPool& pool) {
   const float inv_scale = 1.0f / out.scale;
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-  const EncodeOptions options{.source = attrs.source};
+  const RandomStream random = drawn_stream(attrs.stream, draw);
   const bool is_full = out.format == Dtype::int8 && attrs.target == kFullInt8Target;
   if (out.transposed != nullptr && out.padded_rows > shape.rows)
     std::memset(out.transposed, out.zero_code, static_cast<size_t>(shape.cols * out.padded_rows));
@@ -188,7 +189,12 @@ void quantize_rounded(In x, const QuantizeAttrs& attrs, const TensorCodes& out, 
     for_spans(r * shape.cols, shape.cols, [&](int64_t at, int64_t n) {
       const float* values = read_span(x, at, n, buffer);
       visit_format(out.format, [&]<Dtype D>() {
+        EncodeOptions options{.source = attrs.source};
+        PhiloxBlock words = random.block(static_cast<uint64_t>(at) / 4);
         for (int64_t i = 0; i < n; ++i) {
+          const auto element = static_cast<uint64_t>(at + i);
+          if (element % 4 == 0) words = random.block(element / 4);
+          options.random_bits = words.word[element % 4];
           const float scaled = values[i] * inv_scale;
           const bool fits = out.limit == 0 || std::abs(scaled) <= out.limit;
           auto q = static_cast<uint8_t>(encode<D>(fits ? scaled : kNan, attrs.rounding, options));

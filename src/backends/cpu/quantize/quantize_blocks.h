@@ -2,7 +2,7 @@
 // f32, BF16 or E8M0, and roundings other than the format's nearest. The arithmetic is
 // formats/quantize.h's, bit for bit:
 //   blocks       scale = rule(amax of the block), q = encode(f32(x * f32(1 / scale)))
-//   rounded      q = encode(f32(x * f32(1 / scale)), rounding), one scale
+//   rounded      q = encode(f32(x * f32(1 / scale)), rounding), one scale; random words by element
 // Matrices are row-major and dense; blocks at the right and lower edge may be smaller. Results are
 // the same for any number of threads.
 #pragma once
@@ -30,9 +30,9 @@ struct QuantizedBlocks {
 };
 void dequantize_blocks(const QuantizedBlocks& x, RowShape shape, Out y, ThreadPool& pool);
 
-// Like quantize() (quantize.h), rounded as attrs say.
-void quantize_rounded(In x, const QuantizeAttrs& attrs, const TensorCodes& out, RowShape shape,
-                      ThreadPool& pool);
+// Like quantize() (quantize.h), rounded as attrs say. draw: Quantize::draw, of rounding sr.
+void quantize_rounded(In x, const QuantizeAttrs& attrs, const uint32_t* draw,
+                      const TensorCodes& out, RowShape shape, ThreadPool& pool);
 
 // fake_quantize (ir/ops/fake_quantize.cpp): quantized and dequantized, with a scale for each group
 // of a row. f32 inside, the arithmetic of formats/quantize.h bit for bit.

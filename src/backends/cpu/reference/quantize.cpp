@@ -3,11 +3,13 @@
 #include "formats/quantize.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
 #include "backends/cpu/quantize/quantize_blocks.h"
 #include "backends/cpu/reference/kernels.h"
+#include "base/philox.h"
 #include "formats/full_int8.h"
 
 namespace octet::reference {
@@ -27,13 +29,22 @@ float tensor_scale(const Attrs& attrs, double amax) {
   return scale_from_amax(quantizer(a, Dtype::e4m3), static_cast<float>(amax));
 }
 
-double code_value(const QuantizeAttrs& a, Dtype dtype, float scaled) {
+// Random words of a quantizer that rounds stochastically; of others nobody reads them.
+RandomStream stream_of(const QuantizeAttrs& a, const RefCall& call) {
+  if (call.in.size() <= Quantize::draw) return drawn_stream(a.stream, nullptr);
+  std::array<uint32_t, 3> draw = {};
+  std::ranges::transform(call.in[Quantize::draw].data, draw.begin(),
+                         [](double word) { return static_cast<uint32_t>(word); });
+  return drawn_stream(a.stream, draw.data());
+}
+
+double code_value(const QuantizeAttrs& a, Dtype dtype, float scaled, uint32_t random_bits = 0) {
   if (a.limit > 0 && !(std::abs(scaled) <= static_cast<float>(a.limit)))
     scaled = std::numeric_limits<float>::quiet_NaN();
   if (dtype == Dtype::int8 && a.target == kFullInt8Target)
     return static_cast<double>(decode(dtype, encode_full_int8(scaled)));
-  return static_cast<double>(
-      decode(dtype, encode(dtype, scaled, a.rounding, {.source = a.source})));
+  return static_cast<double>(decode(
+      dtype, encode(dtype, scaled, a.rounding, {.random_bits = random_bits, .source = a.source})));
 }
 
 MatrixShape matrix(const Shape& shape) {
@@ -43,8 +54,10 @@ MatrixShape matrix(const Shape& shape) {
 
 void quantize_rows(const QuantizeAttrs& a, const RefCall& call, const RefTensor& out) {
   const float inv_scale = 1.0f / static_cast<float>(call.in[1].data[0]);
+  const RandomStream random = stream_of(a, call);
   for (size_t i = 0; i < out.data.size(); ++i) {
-    out.data[i] = code_value(a, out.type.dtype, static_cast<float>(call.in[0].data[i]) * inv_scale);
+    const float scaled = static_cast<float>(call.in[0].data[i]) * inv_scale;
+    out.data[i] = code_value(a, out.type.dtype, scaled, random.bits(i));
   }
 }
 
@@ -53,11 +66,13 @@ void quantize_transposed(const QuantizeAttrs& a, const RefCall& call, const RefT
   const float inv_scale = 1.0f / static_cast<float>(call.in[1].data[0]);
   const size_t rows = dim(call.in[0], 0), cols = dim(call.in[0], 1);
   const size_t padded = size(out.type.stored_shape()[1]);
+  const RandomStream random = stream_of(a, call);
   std::fill(out.data.begin(), out.data.end(), 0.0);
   for (size_t r = 0; r < rows; ++r) {
     for (size_t c = 0; c < cols; ++c) {
-      const auto x = static_cast<float>(call.in[0].data[r * cols + c]);
-      out.data[c * padded + r] = code_value(a, out.type.dtype, x * inv_scale);
+      const size_t i = r * cols + c;
+      const float scaled = static_cast<float>(call.in[0].data[i]) * inv_scale;
+      out.data[c * padded + r] = code_value(a, out.type.dtype, scaled, random.bits(i));
     }
   }
 }

@@ -41,9 +41,10 @@ struct ScaleParams {
   int64_t history = 0;
 };
 
-// quantize, quantize_both: operands x [rows, cols] high precision, scale f32. Results: codes as x
-// (by_row), codes [cols, padded_rows] (transposed), rows beyond `rows` being codes of zero.
-// rounding: the format's nearest, or any that it has; source, limit: QuantizeAttrs.
+// quantize, quantize_both: operands x [rows, cols] high precision, scale f32, and of rounding sr
+// draw u32 [3]. Results: codes as x (by_row), codes [cols, padded_rows] (transposed), rows beyond
+// `rows` being codes of zero. rounding: the format's nearest, or any that it has; source, limit,
+// stream: QuantizeAttrs.
 struct QuantizeParams {
   int64_t rows = 0, cols = 0, padded_rows = 0;
   Dtype x = Dtype::bf16, codes = Dtype::e4m3;
@@ -54,6 +55,8 @@ struct QuantizeParams {
   bool by_tile = false, is_any = false;
   int8_t reserved[4] = {};
   float limit = 0;
+  int32_t reserved_2 = 0;
+  int64_t stream = 0;
 };
 
 // amax_quantize: operands x, history f32 [n] or none, then n_maxima maxima f32 or flags; results:

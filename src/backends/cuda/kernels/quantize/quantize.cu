@@ -21,8 +21,9 @@ struct CodesTask {
   QuantizeParams p;
   ScaleSource scale;
   const void* x;
-  uint8_t* by_row;      // nullptr: not wanted
-  uint8_t* transposed;  // nullptr: not wanted
+  const uint32_t* draw;  // of rounding sr: seed, step, micro-batch
+  uint8_t* by_row;       // nullptr: not wanted
+  uint8_t* transposed;   // nullptr: not wanted
   int64_t n, tiles_across, n_tiles;
   bool aligned_x = false, aligned_rows = false, aligned_transposed = false;
 };
@@ -99,10 +100,10 @@ __device__ __forceinline__ uint2 look_up8(const float (&v)[8], float factor, con
 }
 
 // Calls store(k, codes) for the eights that have just been loaded, and joins x where that is
-// wanted.
+// wanted. first: the place of the first element; the next eight is a row behind (kAny).
 template <Dtype X, Dtype C, ScaleFrom H, typename F>
 __device__ __forceinline__ void encode_loaded(const CodesTask& a, const Raw8 (&raw)[kPacks],
-                                              State& state, F&& store) {
+                                              int64_t first, State& state, F&& store) {
 #pragma unroll
   for (int k = 0; k < kPacks; ++k) pin(raw[k]);
   const float inv_scale = 1.0f / a.scale.value<H>();
@@ -115,7 +116,8 @@ __device__ __forceinline__ void encode_loaded(const CodesTask& a, const Raw8 (&r
     if constexpr (kAny<X>) {
 #pragma unroll
       for (int j = 0; j < kEight; ++j) v[j] *= inv_scale;
-      store(k, encode_rounded8<C>(v, a.p.rounding, a.p.source));
+      store(k, encode_rounded8<C>(v, a.p.rounding, a.p.source,
+                                  {drawn_stream(a.p.stream, a.draw), first + k * a.p.cols}));
     } else {
       store(k, look_up8<C>(v, inv_scale, state.table));
     }
@@ -129,7 +131,7 @@ __device__ __forceinline__ void quantize_chunk(const CodesTask& a, int64_t base,
 #pragma unroll
     for (int k = 0; k < kPacks; ++k)
       raw[k] = load_raw8(a.x, base + (k * kThreads + threadIdx.x) * kEight, X);
-    encode_loaded<X, C, H>(a, raw, state, [&](int k, uint2 codes) {
+    encode_loaded<X, C, H>(a, raw, base, state, [&](int k, uint2 codes) {
       const int64_t i = base + (k * kThreads + threadIdx.x) * kEight;
       *reinterpret_cast<uint2*>(a.by_row + i) = codes;
     });
@@ -180,7 +182,8 @@ __device__ __forceinline__ void encode_four_rows(const CodesTask& a, int64_t row
       raw[k] = load_some(a.x, (row + k) * a.p.cols + col, n, known(X, a.p.x));
     }
   }
-  encode_loaded<X, C, H>(a, raw, state, [&](int k, uint2 made) { codes[k] = made; });
+  encode_loaded<X, C, H>(a, raw, row * a.p.cols + col, state,
+                         [&](int k, uint2 made) { codes[k] = made; });
   if (whole) return;
   constexpr uint32_t kZeros = kFormatRow<C>.zero_code * 0x01010101u;
 #pragma unroll
@@ -300,6 +303,7 @@ void launch_quantize(const QuantizeParams& p, const ScaleSource& scale, const La
   CodesTask a{.p = p,
               .scale = scale,
               .x = args.operands[0],
+              .draw = p.rounding == Rounding::sr ? args.in<uint32_t>(2) : nullptr,
               .by_row = p.by_row ? args.out<uint8_t>(0) : nullptr,
               .transposed = p.transposed ? args.out<uint8_t>(transposed_at) : nullptr,
               .n = p.rows * p.cols,

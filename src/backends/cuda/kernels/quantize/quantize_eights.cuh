@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backends/cuda/kernels/common/vector8.cuh"
+#include "base/philox.h"
 
 namespace octet::cuda {
 
@@ -49,15 +50,25 @@ __device__ __forceinline__ void store_codes(uint8_t* to, uint2 codes, int64_t n,
   }
 }
 
+// Elements whose random words stochastic rounding draws: of a quantizer, from `first` on.
+struct Draws {
+  RandomStream stream;
+  int64_t first = 0;
+};
+
 // Codes of any format and rounding, the first in the lowest byte: one after another, since the
-// code of an encoder is long.
+// code of an encoder is long. draws: of rounding sr, which none else reads.
 template <Dtype C>
 __device__ __forceinline__ uint2 encode_rounded8(const float (&v)[8], Rounding rounding,
-                                                 Dtype source) {
+                                                 Dtype source, const Draws& draws = {}) {
   uint64_t codes = 0;
 #pragma unroll 1
   for (int j = 0; j < kEight; ++j) {
-    const auto code = static_cast<uint8_t>(encode<C>(v[j], rounding, {.source = source}));
+    EncodeOptions options{.source = source};
+    if (rounding == Rounding::sr) {
+      options.random_bits = draws.stream.bits(static_cast<uint64_t>(draws.first + j));
+    }
+    const auto code = static_cast<uint8_t>(encode<C>(v[j], rounding, options));
     codes |= uint64_t{code} << (8 * j);
   }
   return {static_cast<uint32_t>(codes), static_cast<uint32_t>(codes >> 32)};

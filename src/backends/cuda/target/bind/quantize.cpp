@@ -62,6 +62,7 @@ QuantizeParams quantize_params(const NodeView& view, const QuantizeAttrs& q, boo
   p.rounding = q.rounding;
   p.source = q.source;
   p.limit = static_cast<float>(q.limit);
+  p.stream = q.stream;
   return p;
 }
 KernelSpec quantize_spec(const NodeView& view) {
