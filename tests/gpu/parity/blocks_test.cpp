@@ -1,6 +1,9 @@
 // Quantizers in blocks, of any rule and rounding, and products of what they make, at the sizes
 // where kernels part: whole tiles and ragged ones, factors that the library multiplies in blocks,
 // those that are transposed for it, and those that are decoded.
+#include <cmath>
+#include <limits>
+
 #include "table.h"
 
 namespace octet::fusion {
@@ -278,6 +281,26 @@ TEST(blocks, products_with_weights_that_stay_codes_are_close_to_the_reference) {
   Table table;
   add_weight_only(table);
   run_table(table, *gpu);
+}
+
+TEST(blocks, a_weight_that_is_nan_makes_its_column_nan_and_no_other) {
+  OCTET_GPU_OR_SKIP(gpu);
+  constexpr int64_t kM = 5, kN = 40, kK = 320, kColumn = 29;
+  for (const Dtype a : {Dtype::bf16, Dtype::fp16}) {
+    Table table;
+    table.put(OpCode::gemm, GemmAttrs{.trans_b = true},
+              {typed({kM, kK}, a, Fill::normal), typed({kN, kK}, Dtype::e4m3, Fill::normal), none(),
+               none(), scalar(16)},
+              kSums);
+    const OpCase& c = table.cases.front().c;
+    Tensors inputs = case_inputs(c, 3);
+    inputs.at("in1")[kColumn * kK + 131] = std::numeric_limits<double>::quiet_NaN();
+    const Tensors results = run_plan(case_graph(c, Dtype::bf16), inputs, *gpu);
+    const auto& y = results.begin()->second;
+    ASSERT_EQ(y.size(), static_cast<size_t>(kM * kN));
+    for (size_t i = 0; i < y.size(); ++i)
+      EXPECT_EQ(std::isnan(y[i]), i % kN == kColumn) << "element " << i;
+  }
 }
 
 TEST(blocks, products_of_few_rows_are_close_to_the_reference) {
