@@ -27,16 +27,6 @@ inline void max_NaN_f32(float& y, float x) {
 inline void cvt_rn_bf16x2_f32(uint32_t& y, float high, float low) {
   y = static_cast<uint32_t>(bits_of(__floats2bfloat162_rn(low, high)));
 }
-inline void fma_rn_bf16x2(uint32_t& y, uint32_t a, uint32_t b, uint32_t c) {
-  y = 0;
-  for (uint32_t i = 0; i < 32; i += 16) {
-    const auto value = [i](uint32_t two) {
-      return static_cast<double>(static_cast<float>(value_of<__nv_bfloat16>(two >> i & 0xFFFF)));
-    };
-    const auto sum = static_cast<float>(value(a) * value(b) + value(c));
-    y |= (static_cast<uint32_t>(bits_of(__floats2bfloat162_rn(sum, sum))) & 0xFFFF) << i;
-  }
-}
 inline void cvt_rn_f16x2_f32(uint32_t& y, float high, float low) {
   y = static_cast<uint32_t>(bits_of(__floats2half2_rn(low, high)));
 }

@@ -88,46 +88,22 @@ __device__ __forceinline__ uint32_t word_of(const uint4& words, int j) {
   return j == 0 ? words.x : j == 1 ? words.y : j == 2 ? words.z : words.w;
 }
 
-// Two codes, in the high bytes of the halves of x, as BF16, exactly: sign, exponent and fraction
-// move to their places, and 2^120 makes up for the exponents' biases, of numbers below the normal
-// ones, too. Not of NaN.
-__device__ __forceinline__ uint32_t widen_two(uint32_t x) {
-  constexpr uint32_t kSigns = 0x80008000, kRest = 0x07F007F0;
-  constexpr uint32_t kScale = 0x7B807B80, kMinusZero = 0x80008000;
-  const uint32_t bits = (x & kSigns) | (x >> 4 & kRest);
-  uint32_t y;
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(bits), "r"(kScale), "r"(kMinusZero));
-  return y;
-}
 template <Dtype X>
 __device__ __forceinline__ void widen(uint32_t codes, uint32_t& low, uint32_t& high) {
-  if constexpr (X == Dtype::bf16) {
-    low = widen_two(__byte_perm(codes, 0, 0x1404));
-    high = widen_two(__byte_perm(codes, 0, 0x3424));
-  } else {
-    float v[4];
-    widen_e4m3(codes, v);
-    low = two_of<X>(v[0], v[1]);
-    high = two_of<X>(v[2], v[3]);
-  }
-}
-// The high bits of the bytes that are NaN.
-__device__ __forceinline__ uint32_t nan_codes(uint32_t codes) {
-  return ((codes & 0x7F7F7F7F) + 0x01010101) & 0x80808080;
+  float v[4];
+  widen_e4m3(codes, v);
+  low = two_of<X>(v[0], v[1]);
+  high = two_of<X>(v[2], v[3]);
 }
 
 // This step's products of the warp.
 template <Dtype X, int R>
 __device__ __forceinline__ void multiply(const Stage<R>& stage, int lane,
-                                         float (&sums)[kTiles][R / 8][4],
-                                         uint32_t (&nans)[2 * kTiles]) {
+                                         float (&sums)[kTiles][R / 8][4]) {
   const uint16_t* x = stage.x + lane / 4 * kRowLength + lane % 4 * 16;
   uint4 w[2 * kTiles];
 #pragma unroll
-  for (int i = 0; i < 2 * kTiles; ++i) {
-    w[i] = stage.w[i][threadIdx.x];
-    nans[i] |= nan_codes(w[i].x) | nan_codes(w[i].y) | nan_codes(w[i].z) | nan_codes(w[i].w);
-  }
+  for (int i = 0; i < 2 * kTiles; ++i) w[i] = stage.w[i][threadIdx.x];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {  // two instructions' elements of a row: sixteen bytes
     uint32_t factors[2][kTiles][4];
@@ -156,21 +132,6 @@ __device__ __forceinline__ void multiply(const Stage<R>& stage, int lane,
         }
       }
     }
-  }
-}
-
-// NaN in the sums of columns with a code that is NaN, whichever of its four lanes has seen it.
-template <int R>
-__device__ __forceinline__ void spread_nans(const uint32_t (&nans)[2 * kTiles],
-                                            float (&sums)[kTiles][R / 8][4]) {
-#pragma unroll
-  for (int i = 0; i < 2 * kTiles; ++i) {
-    uint32_t seen = nans[i] | __shfl_xor_sync(~0u, nans[i], 1);
-    seen |= __shfl_xor_sync(~0u, seen, 2);
-    if (seen == 0) continue;
-#pragma unroll
-    for (int rows = 0; rows < R / 8; ++rows)
-      sums[i / 2][rows][i % 2 * 2] = sums[i / 2][rows][i % 2 * 2 + 1] = __int_as_float(0x7FFFFFFF);
   }
 }
 
@@ -256,16 +217,14 @@ __global__ void __launch_bounds__(kThreads, R == 64 ? 3 : 4)
     end_group();
   }
   float sums[kTiles][R / 8][4] = {};
-  uint32_t nans[2 * kTiles] = {};  // by column
   for (int step = 0; step < n_steps; ++step) {
     wait_for_groups_but<kStages - 2>();  // the weights of all first steps were one
     __syncthreads();
     fetch_w(step + kStages - 1);
     fetch_x(step + kStages - 1);
     end_group();
-    multiply<X, R>(stages[step % kStages], lane, sums, nans);
+    multiply<X, R>(stages[step % kStages], lane, sums);
   }
-  spread_nans<R>(nans, sums);
   float4* const of_tile = a.slices + int64_t{tile} * kWeightSlices * kElements * kThreads;
 #pragma unroll
   for (int e = 0; e < kElements; ++e) {
