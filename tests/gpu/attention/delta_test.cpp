@@ -2,6 +2,10 @@
 // reference: heads of Qwen3.5's size and others, several chunks, documents that begin anywhere, and
 // states that go on from call to call. Decays are a hundredth of the op cases', so that chunks feel
 // those before them.
+#include <bit>
+#include <cmath>
+#include <limits>
+
 #include "gpu/attention/compare.h"
 #include "gpu/parity/gpu.h"
 #include "gpu/parity/table.h"
@@ -141,7 +145,9 @@ TEST(GatedDelta, keeps_nan_in_its_head) {
   const Graph graph = case_graph(c, Dtype::f32);
   if (!has_delta_row(graph, *gpu)) return;
   Tensors inputs = delta_inputs(c);
-  for (const double special : {HUGE_VAL, std::numeric_limits<double>::quiet_NaN()}) {
+  // NaN as a CPU makes it, and as a card does.
+  const double card_nan = std::bit_cast<float>(0x7FFFFFFFu);
+  for (const double special : {HUGE_VAL, std::numeric_limits<double>::quiet_NaN(), card_nan}) {
     const Tensors clean = run_plan(graph, delta_inputs(c), *gpu);
     inputs.at(fmt::format("in{}", SlotId{GatedDelta::v}))[static_cast<size_t>(size.value_dim)] =
         special;

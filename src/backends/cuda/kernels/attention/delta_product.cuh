@@ -41,14 +41,11 @@ struct AcrossTimes {
 struct Tf32Parts {
   uint32_t high, low;
 };
-// To the nearest of 11 bits.
-__device__ __forceinline__ uint32_t tf32_bits(float x) {
-  return (__float_as_uint(x) + 0x1000u) & 0xFFFFE000u;
-}
-// Of NaN and Inf one part is NaN.
+// High is x to the nearest of 11 bits; of low the tensor cores read 11. Of NaN and Inf low is NaN,
+// whatever the rounding makes of the bits of a NaN.
 __device__ __forceinline__ Tf32Parts tf32_parts(float x) {
-  const uint32_t high = tf32_bits(x);
-  return {high, tf32_bits(x - __uint_as_float(high))};
+  const uint32_t high = (__float_as_uint(x) + 0x1000u) & 0xFFFFE000u;
+  return {high, __float_as_uint(x - __uint_as_float(high))};
 }
 
 __device__ __forceinline__ void multiply_tf32(float (&c)[4], const uint32_t (&a)[4],
