@@ -27,7 +27,7 @@ void need_attrs(std::string_view op, const QuantizeAttrs& attrs, Dtype dtype) {
 // Stochastic rounding has words to draw from, and no other rounding has.
 void need_draw(std::string_view op, const QuantizeAttrs& attrs, Types in) {
   constexpr SlotId kDraw = Quantize::draw;
-  const bool is_given = in.size() > kDraw;
+  const bool is_given = in.size() > kDraw && in[kDraw] != absent_type();
   if (is_given != (attrs.rounding == Rounding::sr))
     fail(op, "draw is an operand of rounding sr alone, got {} with {}", is_given ? "one" : "none",
          rounding_name(attrs.rounding));

@@ -254,7 +254,8 @@ TEST(TokenizerFolder, an_added_token_decodes_as_it_is_looked_for) {
             "a foobar foo Raw \u00c9");
   const ScratchFolder other;
   other.put("tokenizer.json", R"({"normalizer": {"type": "Lowercase"},
-      "pre_tokenizer": {"type": "Whitespace"}, "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": false},
+      "pre_tokenizer": {"type": "Whitespace"},
+      "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": false},
       "model": {"type": "WordLevel", "unk_token": "u", "vocab": {"u": 0, "FOO": 1}},
       "added_tokens": [{"id": 1, "content": "FOO", "normalized": true},
                        {"id": 2, "content": "Bar", "normalized": true}]})");

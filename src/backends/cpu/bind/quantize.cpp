@@ -115,8 +115,8 @@ LaunchFn prepare_quantize(const NodeView& view, Context& context) {
                     const In x = call.in(Quantize::x);
                     const TensorCodes out = codes.at(call, *call.data<float>(Quantize::scale));
                     if (q.rounding != Rounding::near)
-                      return quantize_rounded(x, q, call.data<uint32_t>(Quantize::draw), out, shape,
-                                              call.pool);
+                      return quantize_rounded(x, {q, call.data<uint32_t>(Quantize::draw)}, out,
+                                              shape, call.pool);
                     quantize(x, out, shape, call.scratch<float>(), call.pool);
                   });
 }

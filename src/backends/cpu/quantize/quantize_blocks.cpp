@@ -176,11 +176,12 @@ void dequantize_blocks(const QuantizedBlocks& x, RowShape shape, Out y, ThreadPo
   });
 }
 
-void quantize_rounded(In x, const QuantizeAttrs& attrs, const uint32_t* draw,
-                      const TensorCodes& out, RowShape shape, ThreadPool& pool) {
+void quantize_rounded(In x, const RoundedBy& by, const TensorCodes& out, RowShape shape,
+                      ThreadPool& pool) {
+  const QuantizeAttrs& attrs = by.attrs;
   const float inv_scale = 1.0f / out.scale;
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-  const RandomStream random = drawn_stream(attrs.stream, draw);
+  const RandomStream random = drawn_stream(attrs.stream, by.draw);
   const bool is_full = out.format == Dtype::int8 && attrs.target == kFullInt8Target;
   if (out.transposed != nullptr && out.padded_rows > shape.rows)
     std::memset(out.transposed, out.zero_code, static_cast<size_t>(shape.cols * out.padded_rows));

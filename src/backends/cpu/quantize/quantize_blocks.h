@@ -30,9 +30,13 @@ struct QuantizedBlocks {
 };
 void dequantize_blocks(const QuantizedBlocks& x, RowShape shape, Out y, ThreadPool& pool);
 
-// Like quantize() (quantize.h), rounded as attrs say. draw: Quantize::draw, of rounding sr.
-void quantize_rounded(In x, const QuantizeAttrs& attrs, const uint32_t* draw,
-                      const TensorCodes& out, RowShape shape, ThreadPool& pool);
+// Like quantize() (quantize.h), rounded as attrs say.
+struct RoundedBy {
+  const QuantizeAttrs& attrs;
+  const uint32_t* draw;  // Quantize::draw, of rounding sr
+};
+void quantize_rounded(In x, const RoundedBy& by, const TensorCodes& out, RowShape shape,
+                      ThreadPool& pool);
 
 // fake_quantize (ir/ops/fake_quantize.cpp): quantized and dequantized, with a scale for each group
 // of a row. f32 inside, the arithmetic of formats/quantize.h bit for bit.

@@ -33,7 +33,7 @@ class Counters {
   void give_back(unsigned int* words) { free_.push_back(words); }
 
  private:
-  static constexpr size_t kBytes = kCounters * sizeof(unsigned int), kSlots = 1024;
+  static constexpr size_t kBytes = kCounters * sizeof(unsigned int), kSlots = 64;
 
   void add_slab() {
     void* slab = nullptr;

@@ -18,7 +18,6 @@ namespace octet::cuda {
 
 struct Context;  // launch/context.h
 
-
 // The arguments of one launch by slot: device addresses; nullptr for what is absent.
 struct Launch {
   void* const* operands = nullptr;
