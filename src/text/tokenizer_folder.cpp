@@ -74,7 +74,10 @@ class Reader {
     const Json json = parse_json(files_.read_text(path), path);
     const JsonObject config(json, path);
     const std::string type = config.string_or("model_type", "");
-    const std::string usual = type == "t5" || type == "mt5" ? "T5Tokenizer" : "";
+    // The class reads this file; a tokenizer.model beside a T5 is another tokenizer, as of a run.
+    const bool has_its_file = files_.exists(join_path(folder_, "spiece.model"));
+    const bool is_t5 = has_its_file && (type == "t5" || type == "mt5");
+    const std::string usual = is_t5 ? "T5Tokenizer" : "";
     std::string name = config.string_or("tokenizer_class", usual);
     if (!is_of_t5(name)) return "";
     result_.has_files = result_.has_config = true;

@@ -26,7 +26,7 @@ from pathlib import Path
 OPS = {
     "rms_norm": ("norm", 30, 4209),
     "gelu": ("gelu|gated|activation", 28, 3815),
-    "rope": ("rope", 27, 3602),
+    "rope": ("rope", 27, 3606),
 }
 
 # Functions by which a file of bind lists the ops that have a quantized form (ir/ops/quantize_layers.h).

@@ -44,7 +44,7 @@ TEST(DataInspect, shows_masks_lengths_and_what_was_dropped) {
       << result.out;
   EXPECT_EQ(result.out.find('\x1b'), std::string::npos);
   EXPECT_NE(result.out.find("dropped        1: no fields that are known ("), std::string::npos);
-  EXPECT_NE(result.out.find("x.jsonl:2)"), std::string::npos);
+  EXPECT_NE(result.out.find("x.jsonl:2: prompt)"), std::string::npos);
   EXPECT_NE(result.out.find("too long       1 of 2 for rows of 40"), std::string::npos);
   EXPECT_EQ(result.out.find("this one is too long"), std::string::npos);  // --n 1
   EXPECT_FALSE(posix_files().exists(folder / "run"));

@@ -38,7 +38,7 @@ const Asked kAsked[] = {
     {"three_texts", kAuto, "fp8_linear", kE4m3, 3, {"decoded", "library"}, {"fp8"}},
     {"sixteen_texts", kAuto, "fp8_linear", kE4m3, 16, {"fp8", "library"}, {"fp8"}},
     {"few_of_one", kFew, "fp8_linear", kE4m3, 1, {"few"}, {"fp8"}},
-    {"few_of_two", kFew, "bf16", kE4m3, 2, {"few"}, {"library"}},
+    {"few_of_two", kFew, "bf16", kE4m3, 2, {"few"}, {"library", "weight only"}},
     {"few_in_16_bits", kFew, "bf16", kBf16, 2, {"few"}, {"library"}},
     {"few_of_blocks", kFew, "bf16", kBlocks, 1, {"few"}, {"library"}},
     {"decoded_of_one", kDecoded, "fp8_linear", kE4m3, 1, {"decoded", "library"}, {"decoded"}},

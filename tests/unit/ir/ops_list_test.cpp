@@ -33,7 +33,8 @@ TEST(OpList, facts_agree_with_names_and_attributes) {
     EXPECT_EQ(def.is_norm, std::holds_alternative<NormAttrs>(def.attrs())) << def.name;
     EXPECT_EQ(def.is_collective, std::holds_alternative<CollectiveAttrs>(def.attrs())) << def.name;
     EXPECT_EQ(def.is_quantizer, def.results[0].name == "q" && def.operands[0].name == "x" &&
-                                    def.operands[1].name == "scale" && def.operands.size() == 2)
+                                    def.operands[1].name == "scale" &&
+                                    (def.operands.size() == 2 || def.operands[2].name == "draw"))
         << def.name;
     EXPECT_EQ(def.takes_runs, std::holds_alternative<AdamwAttrs>(def.attrs()) ||
                                   std::holds_alternative<StateAttrs>(def.attrs()))

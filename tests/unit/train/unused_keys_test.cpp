@@ -1,6 +1,7 @@
 #include "train/unused_keys.h"
 #include "train/run_length.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -104,8 +105,9 @@ TEST(UnusedKeys, are_those_that_lack_what_they_are_for) {
                       "recipe.base=fp8_linear"}),
               IsEmpty());
   // Gradients in blocks are rounded to nearest.
-  for (const char* rounding : {"recipe.gradient_rounding=hr", "recipe.gradient_rounding=sr"}) {
-    EXPECT_THAT(unused({"recipe.base=fp8_linear", rounding,
+  for (const auto& [base, rounding] : {std::pair{"fp8_linear", "hr"}, std::pair{"bf16", "sr"}}) {
+    EXPECT_THAT(unused({fmt::format("recipe.base={}", base),
+                        fmt::format("recipe.gradient_rounding={}", rounding),
                         "recipe.override={'*': {x: hif8/1x64, w: hif8/32x32, dy: hif8/1x16}}"}),
                 ElementsAre("recipe.gradient_rounding"));
   }
