@@ -105,7 +105,8 @@ TEST(UnusedKeys, are_those_that_lack_what_they_are_for) {
                       "recipe.base=fp8_linear"}),
               IsEmpty());
   // Gradients in blocks are rounded to nearest.
-  for (const auto& [base, rounding] : {std::pair{"fp8_linear", "hr"}, std::pair{"bf16", "sr"}}) {
+  for (const auto& [base, rounding] :
+       {std::pair{"fp8_linear", "hr"}, std::pair{"fp8_block", "sr"}}) {
     EXPECT_THAT(unused({fmt::format("recipe.base={}", base),
                         fmt::format("recipe.gradient_rounding={}", rounding),
                         "recipe.override={'*': {x: hif8/1x64, w: hif8/32x32, dy: hif8/1x16}}"}),
