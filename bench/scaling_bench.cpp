@@ -122,6 +122,7 @@ BenchRows bench_scaling(const BenchMachine& machine, const ProgramOptions& progr
   BenchRows rows;
   for (const Operand& operand : operands) {
     std::vector<ScalingRun> runs;
+    runs.reserve(kSources.size());
     for (const Source& source : kSources)
       runs.emplace_back(machine, source, dtype, n_tokens, operand.cols);
     std::array<std::vector<double>, kSources.size()> times;

@@ -70,7 +70,8 @@ TEST_F(PictureTextsTest, channels_and_numbers_that_no_picture_has_are_errors) {
       {"data.images.std=[0.1, 0.2, 0.3, 0.4]",
        "data.images.std: expected 1 number, or one for each of 3 channels, got 4"}};
   for (const auto& [set, error] : kCases)
-    EXPECT_EQ(error_of([&] { PictureRun(llava_config_of(folder_, "bf16", {set})); }), error);
+    EXPECT_EQ(error_of([&, set = set] { PictureRun(llava_config_of(folder_, "bf16", {set})); }),
+              error);
 }
 
 TEST_F(PictureTextsTest, read_the_same_rows_and_pixels_for_the_same_place) {
