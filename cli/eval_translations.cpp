@@ -90,15 +90,8 @@ class Translations {
 
  private:
   TranslateOptions options_of(const ModelSource& source, const Tokenizer& tokenizer) const {
-    const DecodingDefaults defaults = decoding_defaults(posix_files(), source);
-    TranslateOptions how{.rules = defaults.rules,
-                         .beams = defaults.beams,
-                         .start = defaults.start,
-                         .cleans_spaces = defaults.cleans_spaces};
-    how.rules.max_tokens = max_new_tokens(call_.flags.max_tokens, defaults, source.spec);
-    how.rules.ends = stop_tokens(posix_files(), source, tokenizer);
-    if (call_.flags.beams > 0) how.beams.n_beams = call_.flags.beams;
-    return how;
+    return translate_options(posix_files(), source, stop_tokens(posix_files(), source, tokenizer),
+                             {.max_tokens = call_.flags.max_tokens, .n_beams = call_.flags.beams});
   }
 
   const EvalTasksCall& call_;

@@ -27,19 +27,14 @@ void refuse_other_flags(const GenerateFlags& flags) {
   if (flags.context > 0) refuse("--context");
 }
 
-TranslateOptions translate_options(const GenerateFlags& flags, const GenerateSetup& setup) {
-  const DecodingDefaults defaults = decoding_defaults(posix_files(), setup.source);
-  TranslateOptions options{.rules = defaults.rules,
-                           .beams = defaults.beams,
-                           .sampling = flags.sampling,
-                           .start = defaults.start,
-                           .cleans_spaces = defaults.cleans_spaces};
-  options.rules.max_tokens = max_new_tokens(flags.max_tokens, defaults, setup.source.spec);
-  options.rules.ends = setup.options.stop_tokens;
-  if (flags.beams > 0) options.beams.n_beams = flags.beams;
-  options.beams.length_penalty = flags.length_penalty.value_or(options.beams.length_penalty);
-  options.beams.early_stopping = flags.early_stopping.value_or(options.beams.early_stopping);
-  check_sampling(options.sampling);
+TranslateOptions options_of(const GenerateFlags& flags, const GenerateSetup& setup) {
+  TranslateOptions options =
+      translate_options(posix_files(), setup.source, setup.options.stop_tokens,
+                        {.max_tokens = flags.max_tokens,
+                         .n_beams = flags.beams,
+                         .length_penalty = flags.length_penalty,
+                         .early_stopping = flags.early_stopping,
+                         .sampling = flags.sampling});
   if (options.beams.n_beams > 1 && !is_greedy(options.sampling)) {
     throw Error(ErrorCode::invalid_argument,
                 "--beams: expected 1 with --temperature or --repetition-penalty, got {}",
@@ -60,7 +55,7 @@ void run_sources(const GenerateFlags& flags, const GlobalOptions& options) {
   refuse_other_flags(flags);
   const std::vector<std::string> lines = lines_of(flags.sources);
   GenerateSetup setup = generate_setup(flags, options);
-  const TranslateOptions how = translate_options(flags, setup);
+  const TranslateOptions how = options_of(flags, setup);
   const std::string prefix = flags.source_prefix.value_or(
       setup.source.run ? setup.source.run->data.source_prefix : std::string());
   const auto sources =

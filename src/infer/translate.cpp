@@ -232,4 +232,21 @@ int64_t max_new_tokens(std::optional<int64_t> asked, const DecodingDefaults& def
               most, n);
 }
 
+TranslateOptions translate_options(const Files& files, const ModelSource& source,
+                                   std::vector<int32_t> ends, const TranslationChoice& choice) {
+  const DecodingDefaults defaults = decoding_defaults(files, source);
+  TranslateOptions options{.rules = defaults.rules,
+                           .beams = defaults.beams,
+                           .sampling = choice.sampling,
+                           .start = defaults.start,
+                           .cleans_spaces = defaults.cleans_spaces};
+  options.rules.max_tokens = max_new_tokens(choice.max_tokens, defaults, source.spec);
+  options.rules.ends = std::move(ends);
+  if (choice.n_beams > 0) options.beams.n_beams = choice.n_beams;
+  options.beams.length_penalty = choice.length_penalty.value_or(options.beams.length_penalty);
+  options.beams.early_stopping = choice.early_stopping.value_or(options.beams.early_stopping);
+  check_sampling(options.sampling);
+  return options;
+}
+
 }  // namespace octet

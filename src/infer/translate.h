@@ -73,6 +73,19 @@ DecodingDefaults decoding_defaults(const Files& files, const ModelSource& source
 int64_t max_new_tokens(std::optional<int64_t> asked, const DecodingDefaults& defaults,
                        const ModelSpec& spec);
 
+// What a caller says over the files' settings.
+struct TranslationChoice {
+  std::optional<int64_t> max_tokens = {};
+  int64_t n_beams = 0;  // 0: the files'
+  std::optional<double> length_penalty = {};
+  std::optional<EarlyStopping> early_stopping = {};
+  Sampling sampling = {};
+};
+// Settings of the files under the caller's; any of `ends` ends a text. Throws as
+// decoding_defaults(), max_new_tokens() and check_sampling() do.
+TranslateOptions translate_options(const Files& files, const ModelSource& source,
+                                   std::vector<int32_t> ends, const TranslationChoice& choice);
+
 // Warns of what these files say to models that write text by themselves, and would change it: the
 // caller chooses tokens.
 void tell_unused_decoding(const Files& files, const ModelSource& source, const Log& log);

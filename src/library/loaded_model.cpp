@@ -199,18 +199,13 @@ std::vector<Completion> LoadedModel::generate(const std::vector<Prompt>& prompts
 }
 
 TranslateOptions LoadedModel::translate_options(const TranslationCall& call) const {
-  const DecodingDefaults defaults = decoding_defaults(posix_files(), source());
-  TranslateOptions options{.rules = defaults.rules,
-                           .beams = defaults.beams,
-                           .sampling = call.sampling,
-                           .start = defaults.start,
-                           .cleans_spaces = defaults.cleans_spaces};
-  options.rules.max_tokens = max_new_tokens(call.max_tokens, defaults, source().spec);
-  options.rules.ends = setup_.options.stop_tokens;
-  if (call.n_beams > 0) options.beams.n_beams = call.n_beams;
-  options.beams.length_penalty = call.length_penalty.value_or(options.beams.length_penalty);
-  options.beams.early_stopping = call.early_stopping.value_or(options.beams.early_stopping);
-  check_sampling(options.sampling);
+  TranslateOptions options =
+      octet::translate_options(posix_files(), source(), setup_.options.stop_tokens,
+                               {.max_tokens = call.max_tokens,
+                                .n_beams = call.n_beams,
+                                .length_penalty = call.length_penalty,
+                                .early_stopping = call.early_stopping,
+                                .sampling = call.sampling});
   if (options.beams.n_beams > 1 && !is_greedy(options.sampling)) {
     throw Error(ErrorCode::invalid_argument,
                 "beams: expected 1 beside a temperature or a repetition penalty, got {}",

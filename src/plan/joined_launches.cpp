@@ -64,10 +64,10 @@ std::vector<StepChain> find_chains(const Graph& graph, const ById<NodeId>& order
   };
   std::vector<StepChain> chains;
   for (int first = 0; first < n;) {
-    StepChain found{first, first, {}};
+    StepChain found{{first, first}, {}};
     const int longest = std::min(first + static_cast<int>(kMaxChained), n) - 1;
     for (int last = longest; last > first && found.kernel.empty(); --last) {
-      if (has_kernel(last)) found = {first, last, kernel_of(first, last)};
+      if (has_kernel(last)) found = {{first, last}, kernel_of(first, last)};
     }
     if (!found.kernel.empty()) chains.push_back(found);
     first = (found.kernel.empty() ? first : found.last) + 1;

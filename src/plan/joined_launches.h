@@ -18,8 +18,10 @@ namespace octet {
 inline constexpr size_t kMaxJoined = 4, kMaxChained = 5;
 
 // Positions in `order`, both included.
-struct StepChain {
+struct StepRun {
   int first = 0, last = 0;
+};
+struct StepChain : StepRun {
   std::string_view kernel;
 };
 // The chains of nodes in this order with these kernels, disjoint and in order. last_use: by value,
@@ -29,10 +31,6 @@ std::vector<StepChain> find_chains(const Graph& graph, const ById<NodeId>& order
                                    const ById<KernelChoice>& kernels, const ById<int>& last_use,
                                    const Target& target);
 
-// Positions in `order`, both included.
-struct StepRun {
-  int first = 0, last = 0;
-};
 // Neighbours with scratch that one launch may make beside each other: their scratch has to lie
 // apart.
 std::vector<StepRun> find_scratch_runs(const Graph& graph, const ById<NodeId>& order,

@@ -93,7 +93,7 @@ class Planner {
     ends_ = ends_of_use(plan_.graph, order_);
     choose_kernels();
     find_last_uses();
-    keep_chains_apart();
+    keep_launches_apart();
     find_gradients();
     place_inputs();
     for (int step = 0; step < static_cast<int>(order_.size()); ++step) plan_step(step);
@@ -114,16 +114,15 @@ class Planner {
   int end_of(int step) const { return ends_[step]; }
   ValueId root(ValueId id) const { return view_root(plan_.graph, id); }
 
-  void keep_chains_apart() {
-    chains_ = find_chains(plan_.graph, order_, kernels_, last_use_, catalogue_.target());
-    for (const StepChain& chain : chains_) {
-      for (int step = chain.first; step <= chain.last; ++step)
-        ends_[step] = std::max(ends_[step], chain.last);
-    }
-    for (const StepRun& run : find_scratch_runs(plan_.graph, order_, kernels_)) {
+  // What steps of one launch touch lies apart until the last of them has ended.
+  void keep_launches_apart() {
+    const auto keep = [&](const StepRun& run) {
       for (int step = run.first; step <= run.last; ++step)
         ends_[step] = std::max(ends_[step], run.last);
-    }
+    };
+    chains_ = find_chains(plan_.graph, order_, kernels_, last_use_, catalogue_.target());
+    for (const StepChain& chain : chains_) keep(chain);
+    for (const StepRun& run : find_scratch_runs(plan_.graph, order_, kernels_)) keep(run);
   }
   void mark_chains() {
     for (const StepChain& chain : chains_) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backends/cuda/kernels/adamw/adamw_codec.cuh"
+#include "backends/cuda/kernels/common/async_copy.cuh"
 
 namespace octet::cuda {
 
@@ -99,13 +100,6 @@ __device__ __forceinline__ void bring(char* to, const char* from) {
                  : "r"(place), "l"(from), "n"(kBytes));
   }
 }
-__device__ __forceinline__ void end_of_bringing() {
-  asm volatile("cp.async.commit_group;" : :);
-}
-// Waits for all that was brought before the last end_of_bringing but one.
-__device__ __forceinline__ void wait_for_brought() {
-  asm volatile("cp.async.wait_group 1;" : : : "memory");
-}
 
 // A lane's part of the next tile waits in shared memory, in two places by turns, so that a whole
 // tile's work lies between its being asked for and its being read. Only the lane itself reads it:
@@ -136,8 +130,8 @@ class Staging {
     const char* from = mine_ + ahead_;
     ahead_ = kPlaceBytes - ahead_;
     if (goes_on) prefetch(call, next);
-    end_of_bringing();
-    wait_for_brought();
+    end_group();
+    wait_for_groups_but<1>();
 #pragma unroll
     for (int k = 0; k < R::kRest; k += 4) {
       const auto pack = load_pack<4>(reinterpret_cast<const uint32_t*>(from + k / 4 * kStep));

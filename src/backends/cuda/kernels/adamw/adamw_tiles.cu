@@ -12,6 +12,7 @@
 
 #include "backends/cuda/kernels/adamw/adamw_codes.cuh"
 #include "backends/cuda/kernels/adamw/adamw_tile.cuh"
+#include "backends/cuda/kernels/common/shared_memory.h"
 
 namespace octet::cuda {
 namespace {
@@ -352,7 +353,7 @@ __global__ void __launch_bounds__(kThreadsOf<C, S, G, List>, kBlocksOf<C>)
   const auto ask = [&](const auto& at) {
     if constexpr (kStaged<C, S>) {
       if (at.is_whole) staging.prefetch(at.tensor->call, at.first + lane.offset());
-      end_of_bringing();
+      end_group();
     } else {
       if (at.is_whole) raw.load(at.tensor->call, at.first + lane.offset());
     }
@@ -367,8 +368,8 @@ __global__ void __launch_bounds__(kThreadsOf<C, S, G, List>, kBlocksOf<C>)
     __syncthreads();
   }
   if (found_nonfinite != 0) {
-    end_of_bringing();
-    wait_for_brought();
+    end_group();
+    wait_for_groups_but<1>();
     if constexpr (!kIsList<List>) keep_all(list);
     return;
   }
@@ -444,10 +445,7 @@ void launch_tiles(const List& list, WeightStore store, Dtype gradient, const Gri
     using K = Kernel<C, S, G, List>;
     static_assert(K::kBytes <= kMaxShared);
     const auto kernel = step_tiles<C, S, G, List>;
-    if (K::kBytes != 0) {
-      check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, K::kBytes),
-            "adamw_step's shared memory");
-    }
+    if (K::kBytes != 0) allow_shared(kernel, K::kBytes);
     // For codes a block takes a tile a warp at least.
     const int64_t n_blocks = ceil_div(grid.n_tiles, C == Codec::expanded ? 1 : K::kWarps);
     const auto blocks =

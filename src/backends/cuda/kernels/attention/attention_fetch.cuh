@@ -3,7 +3,7 @@
 #pragma once
 
 #include "backends/cuda/kernels/attention/attention_tiles.cuh"
-#include "backends/cuda/kernels/common/tensor_core.cuh"
+#include "backends/cuda/kernels/common/async_copy.cuh"
 
 namespace octet::cuda {
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "backends/cuda/kernels/attention/attention_fetch.cuh"
+#include "backends/cuda/kernels/common/tensor_core.cuh"
 
 namespace octet::cuda {
 

@@ -390,7 +390,7 @@ Grid grid_of(const AttentionParams& p, int64_t heads, int64_t rows, bool gradien
 void plain_attention(const AttentionParams& p, const AttentionForward& x, cudaStream_t stream) {
   const Grid grid = grid_of(p, p.heads, p.q_len, false);
   visit_columns(p.head_dim, [&]<int kColumns>() {
-    allow_shared(forward<kColumns>, grid.shared_bytes);
+    allow_shared_alone(forward<kColumns>, grid.shared_bytes);
     forward<kColumns><<<grid.blocks, kThreads, grid.shared_bytes, stream>>>(p, x, grid.n_tiles);
   });
   check_launch("attention");
@@ -403,15 +403,15 @@ void plain_attention_grad(const AttentionParams& p, const AttentionBackward& x,
   const Grid of_q = grid_of(p, p.heads, p.q_len, true);
   const Grid of_kv = grid_of(p, p.kv_heads, p.kv_len, true);
   visit_columns(p.head_dim, [&]<int kColumns>() {
-    allow_shared(backward_q<kColumns>, of_q.shared_bytes);
-    allow_shared(backward_kv<kColumns>, of_kv.shared_bytes);
+    allow_shared_alone(backward_q<kColumns>, of_q.shared_bytes);
+    allow_shared_alone(backward_kv<kColumns>, of_kv.shared_bytes);
     backward_q<kColumns><<<of_q.blocks, kThreads, of_q.shared_bytes, stream>>>(p, x, of_q.n_tiles);
     backward_kv<kColumns>
         <<<of_kv.blocks, kThreads, of_kv.shared_bytes, stream>>>(p, x, of_kv.n_tiles);
   });
   if (p.bias.has_gradient) {
     const BiasGrid grid(p, kTile, kTile);
-    allow_shared(backward_bias, of_q.shared_bytes);
+    allow_shared_alone(backward_bias, of_q.shared_bytes);
     backward_bias<<<grid.blocks(), kThreads, of_q.shared_bytes, stream>>>(p, x, grid);
   }
   check_launch("attention_grad");

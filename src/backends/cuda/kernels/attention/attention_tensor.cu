@@ -193,7 +193,7 @@ void launch_tensor(const AttentionParams& p, const AttentionForward& x, cudaStre
   const unsigned blocks = attention_blocks(p, p.heads, n_tiles);
   visit_tensor_kernel(p, [&]<Dtype T, int D>() {
     constexpr size_t kBytes = rows_bytes<D>(kQueries + 4 * kKeys);
-    allow_shared(forward<T, D, Keys>, kBytes);
+    allow_shared_alone(forward<T, D, Keys>, kBytes);
     forward<T, D, Keys><<<blocks, kThreads, kBytes, stream>>>(p, x, n_tiles);
   });
   check_launch("attention");

@@ -103,7 +103,7 @@ void tensor_bias_gradient(const AttentionParams& p, const AttentionBackward& x,
                           cudaStream_t stream) {
   const BiasGrid grid(p, kBiasRows, kBiasKeys);
   visit_tensor_kernel(p, [&]<Dtype T, int D>() {
-    allow_shared(backward_bias<T, D>, kBiasBytes<D>);
+    allow_shared_alone(backward_bias<T, D>, kBiasBytes<D>);
     backward_bias<T, D><<<grid.blocks(), kThreads, kBiasBytes<D>, stream>>>(p, x, grid);
   });
 }

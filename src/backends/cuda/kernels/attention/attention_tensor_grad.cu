@@ -328,8 +328,8 @@ void launch(const AttentionParams& p, const AttentionBackward& x, cudaStream_t s
   const int64_t q_tiles = ceil_div(p.q_len, kQueries), kv_tiles = ceil_div(p.kv_len, kOwnKeys<D>);
   const unsigned q_blocks = attention_blocks(p, p.heads, q_tiles);
   const unsigned kv_blocks = attention_blocks(p, p.kv_heads, kv_tiles);
-  allow_shared(backward_q<T, D, Form>, kQueryBytes<D>);
-  allow_shared(backward_kv<T, D, Form>, kKeyBytes<D>);
+  allow_shared_alone(backward_q<T, D, Form>, kQueryBytes<D>);
+  allow_shared_alone(backward_kv<T, D, Form>, kKeyBytes<D>);
   row_deltas<T, D><<<static_cast<unsigned>(ceil_div(attention_rows(p) * (D / 8), kThreads)),
                      kThreads, 0, stream>>>(p, x);
   backward_q<T, D, Form><<<q_blocks, kThreads, kQueryBytes<D>, stream>>>(p, x, q_tiles);

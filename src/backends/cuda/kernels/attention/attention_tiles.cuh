@@ -3,6 +3,7 @@
 
 #include "backends/cuda/kernels/attention/attention.h"
 #include "backends/cuda/kernels/common/element.cuh"
+#include "backends/cuda/kernels/common/shared_memory.h"
 
 namespace octet::cuda {
 
@@ -162,15 +163,5 @@ class CachedMask {
   int end_, capacity_, window_;
   const int32_t* positions_;
 };
-
-template <typename Kernel>
-void allow_shared(Kernel* kernel, size_t bytes) {
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(bytes)),
-        "attention's shared memory");
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                             cudaSharedmemCarveoutMaxShared),
-        "attention's shared memory");
-}
 
 }  // namespace octet::cuda

@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(kDeltaThreads, kResidentBlocks<kKeys>)
 void launch_delta_chunks(const DeltaTask& t, cudaStream_t stream) {
   visit_delta_keys(t.p, [&]<int kKeys>() {
     const auto bytes = static_cast<size_t>(delta_shared(kKeys).chunks);
-    allow_delta_shared(delta_chunks<kKeys>, bytes);
+    allow_shared(delta_chunks<kKeys>, bytes);
     const unsigned grid = grid_of(delta_pairs(t.p) * t.n_chunks);
     delta_chunks<kKeys><<<grid, kDeltaThreads, bytes, stream>>>(t);
     check_launch("delta_chunks");

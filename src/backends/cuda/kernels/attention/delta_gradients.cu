@@ -305,7 +305,7 @@ __global__ void __launch_bounds__(kDeltaThreads) delta_rows(const __grid_constan
 void launch_delta_gradients(const DeltaTask& t, cudaStream_t stream) {
   visit_delta_keys(t.p, [&]<int kKeys>() {
     const auto bytes = static_cast<size_t>(delta_shared(kKeys).gradients);
-    allow_delta_shared(delta_gradients<kKeys>, bytes);
+    allow_shared(delta_gradients<kKeys>, bytes);
     const unsigned grid = grid_of(delta_pairs(t.p) * t.n_chunks);
     delta_gradients<kKeys><<<grid, kDeltaThreads, bytes, stream>>>(t);
     check_launch("delta_gradients");

@@ -213,7 +213,7 @@ void launch_delta_scan(const DeltaTask& t, DeltaScan what, cudaStream_t stream) 
     const unsigned grid = grid_of(delta_pairs(t.p) * delta_slices(t.p));
     const auto kernel = what == DeltaScan::outputs ? delta_scan<kKeys, DeltaScan::outputs>
                                                    : delta_scan<kKeys, DeltaScan::states>;
-    allow_delta_shared(kernel, bytes);
+    allow_shared(kernel, bytes);
     kernel<<<grid, kDeltaThreads, bytes, stream>>>(t);
     check_launch("delta_scan");
   });
@@ -222,7 +222,7 @@ void launch_delta_scan(const DeltaTask& t, DeltaScan what, cudaStream_t stream) 
 void launch_delta_back(const DeltaTask& t, cudaStream_t stream) {
   visit_delta_keys(t.p, [&]<int kKeys>() {
     const auto bytes = static_cast<size_t>(delta_shared(kKeys).back);
-    allow_delta_shared(delta_back<kKeys>, bytes);
+    allow_shared(delta_back<kKeys>, bytes);
     const unsigned grid = grid_of(delta_pairs(t.p) * delta_slices(t.p));
     delta_back<kKeys><<<grid, kDeltaThreads, bytes, stream>>>(t);
     check_launch("delta_back");

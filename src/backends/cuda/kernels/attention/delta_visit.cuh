@@ -1,7 +1,8 @@
-// Launches of the gated delta rule's kernels: their tiles' sizes, and their shared memory.
+// Launches of the gated delta rule's kernels: their tiles' sizes.
 #pragma once
 
 #include "backends/cuda/kernels/attention/delta_tiles.cuh"
+#include "backends/cuda/kernels/common/shared_memory.h"
 
 namespace octet::cuda {
 
@@ -11,13 +12,6 @@ void visit_delta_keys(const GatedDeltaParams& p, F&& f) {
   const int keys = delta_keys(p.key_dim);
   if (keys == 64) return f.template operator()<64>();
   keys == 128 ? f.template operator()<128>() : f.template operator()<256>();
-}
-
-template <typename Kernel>
-void allow_delta_shared(Kernel* kernel, size_t bytes) {
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(bytes)),
-        "the gated delta rule's shared memory");
 }
 
 }  // namespace octet::cuda

@@ -8,8 +8,10 @@
 // j + 3 of each lane, so that no element changes its lane. Rows of x come through shared memory.
 // Sums of a slice are one chain of instructions; the last block of a column's four adds the slices
 // in their order. So neither the number of rows nor of columns changes a result.
+#include "backends/cuda/kernels/common/async_copy.cuh"
 #include "backends/cuda/kernels/common/early_start.cuh"
 #include "backends/cuda/kernels/common/row_access.cuh"
+#include "backends/cuda/kernels/common/shared_memory.h"
 #include "backends/cuda/kernels/common/tensor_core.cuh"
 #include "backends/cuda/kernels/gemm/gemm.cuh"
 #include "backends/cuda/launch/join.h"
@@ -241,7 +243,9 @@ __global__ void __launch_bounds__(kThreads, R == 64 ? 3 : 4)
 
 class WeightOnlyGemm : public Prepared {
  public:
-  explicit WeightOnlyGemm(const GemmParams& p) : p_(p) {}
+  explicit WeightOnlyGemm(const GemmParams& p) : p_(p) {
+    visit_kernel([](auto* kernel, size_t bytes) { allow_shared(kernel, bytes); });
+  }
 
   // True if one kernel makes both.
   bool goes_with(const WeightOnlyGemm& other) const {
@@ -275,28 +279,23 @@ class WeightOnlyGemm : public Prepared {
 
  private:
   void launch_products(const Parts<WeightOnly>& products, cudaStream_t stream) const {
-    visit_high_precision(p_.y, [&]<Dtype Y>() {
-      p_.a == Dtype::bf16 ? launch_rows<Dtype::bf16, Y>(products, stream)
-                          : launch_rows<Dtype::fp16, Y>(products, stream);
+    visit_kernel([&](auto* kernel, size_t bytes) {
+      launch_early(kernel, {products.n_blocks(), kThreads, bytes}, stream, products);
     });
   }
-  template <Dtype X, Dtype Y>
-  void launch_rows(const Parts<WeightOnly>& products, cudaStream_t stream) const {
-    const int64_t rows = weight_rows(p_.m);
-    if (rows == 16) return launch_of<X, Y, 16>(products, stream);
-    rows == 32 ? launch_of<X, Y, 32>(products, stream) : launch_of<X, Y, 64>(products, stream);
+  // Calls f with the kernel and the bytes of its stages.
+  template <typename F>
+  void visit_kernel(F&& f) const {
+    visit_high_precision(p_.y, [&]<Dtype Y>() {
+      p_.a == Dtype::bf16 ? visit_rows<Dtype::bf16, Y>(f) : visit_rows<Dtype::fp16, Y>(f);
+    });
   }
-  template <Dtype X, Dtype Y, int R>
-  void launch_of(const Parts<WeightOnly>& products, cudaStream_t stream) const {
-    constexpr size_t kBytes = kStages * sizeof(Stage<R>);
-    static const bool allowed = [] {
-      check(cudaFuncSetAttribute(weight_only<X, Y, R>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 static_cast<int>(kBytes)),
-            "shared memory of weights");
-      return true;
-    }();
-    static_cast<void>(allowed);
-    launch_early(weight_only<X, Y, R>, {products.n_blocks(), kThreads, kBytes}, stream, products);
+  template <Dtype X, Dtype Y, typename F>
+  void visit_rows(F&& f) const {
+    const int64_t rows = weight_rows(p_.m);
+    if (rows == 16) return f(weight_only<X, Y, 16>, kStages * sizeof(Stage<16>));
+    if (rows == 32) return f(weight_only<X, Y, 32>, kStages * sizeof(Stage<32>));
+    f(weight_only<X, Y, 64>, kStages * sizeof(Stage<64>));
   }
 
   GemmParams p_;
