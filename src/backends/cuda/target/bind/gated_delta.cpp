@@ -66,28 +66,22 @@ bool delta_grad_applies(const NodeView& view) {
   return delta_types_fit(view, octet::GatedDeltaGrad::doc_starts) &&
          delta_takes(delta_grad_params(view), view.target.capability);
 }
-int64_t delta_forward_bytes(const NodeView& view) {
-  return 4 * delta_scratch(delta_params(view), false).floats;
+template <auto kParams, bool kIsGradient>
+int64_t delta_bytes(const NodeView& view) {
+  return 4 * delta_scratch(kParams(view), kIsGradient).floats;
 }
-int64_t delta_grad_bytes(const NodeView& view) {
-  return 4 * delta_scratch(delta_grad_params(view), true).floats;
-}
-
-template <KernelId kKernel>
+template <KernelId kKernel, auto kParams>
 KernelSpec delta_spec(const NodeView& view) {
-  return launching(make_spec(kKernel, delta_params(view)), delta_launches(kKernel));
-}
-KernelSpec delta_grad_spec(const NodeView& view) {
-  constexpr KernelId kKernel = KernelId::gated_delta_grad;
-  const KernelSpec spec = make_spec(kKernel, delta_grad_params(view));
-  return launching(spec, delta_launches(kKernel));
+  return launching(make_spec(kKernel, kParams(view)), delta_launches(kKernel));
 }
 
 const Binding kDeltaBindings[] = {
-    {{OpCode::gated_delta, "one token", is_one_token}, delta_spec<KernelId::gated_delta_step>},
-    {{OpCode::gated_delta, "chunks", delta_applies, delta_forward_bytes},
-     delta_spec<KernelId::gated_delta>},
-    {{OpCode::gated_delta_grad, "chunks", delta_grad_applies, delta_grad_bytes}, delta_grad_spec},
+    {{OpCode::gated_delta, "one token", is_one_token},
+     delta_spec<KernelId::gated_delta_step, delta_params>},
+    {{OpCode::gated_delta, "chunks", delta_applies, delta_bytes<delta_params, false>},
+     delta_spec<KernelId::gated_delta, delta_params>},
+    {{OpCode::gated_delta_grad, "chunks", delta_grad_applies, delta_bytes<delta_grad_params, true>},
+     delta_spec<KernelId::gated_delta_grad, delta_grad_params>},
 };
 
 }  // namespace
