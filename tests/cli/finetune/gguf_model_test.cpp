@@ -62,6 +62,22 @@ TEST_F(GgufModel, is_evaluated_and_writes_as_its_folder) {
       posix_files().exists(folder_ / "cache/octet/gguf/" + entries[0].name + "/model.safetensors"));
 }
 
+TEST_F(GgufModel, is_loaded_beside_reading_its_bytes) {
+  const Json rows =
+      Json::parse(expect_done("bench load " + file_ + " --recipes fp32,bf16 --rounds 1 --json"));
+  std::vector<std::string> names;
+  for (const Json& row : rows) {
+    names.push_back(row.at("name"));
+    for (const char* key : {"value", "floor", "ratio"}) EXPECT_GT(row.at(key), 0) << row;
+    EXPECT_EQ(row.at("baseline"), "reading and decoding");
+  }
+  EXPECT_THAT(names,
+              testing::ElementsAre("load fp32", "load fp32: cpu", "load bf16", "load bf16: cpu"));
+  const Outcome other = run("bench load " + text_);
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.err, HasSubstr("[bench load] expected a GGUF file, got"));
+}
+
 TEST_F(GgufModel, is_tuned_as_its_folder_and_missed_where_it_is_gone) {
   const std::string talks = test::put_talks(folder_, 20);
   const auto train = [&](const std::string& model, const std::string& out, const char* more) {
